@@ -18,8 +18,8 @@ COVERED := types protocol connection server client host/authorization/policy
 COVERAGE := 98
 # Counting makes a test nearly twice as long, so only what is held is counted, by the tests that reach it. `make
 # coverage` counts everything.
-COUNTED_TESTS := $(addprefix tests/,types protocol server client interaction transports host/authorization host/gateway) \
-	$(wildcard tests/test_*.py) tests/cli/test_reload.py
+COUNTED_TESTS := $(addprefix tests/,types protocol server client extensions interaction transports host/authorization host/gateway telemetry) \
+	$(wildcard tests/test_*.py) tests/cli/test_reload.py tests/console/test_policy.py
 COUNTED := $(foreach part,$(COVERED),--cov=trunkline.$(subst /,.,$(part)))
 # One worker more than processors: many tests wait for a process or a clock.
 WORKERS := $(shell "$(PYTHON)" -c 'import os; print(1 + (os.cpu_count() or 1))' 2>/dev/null || echo auto)
@@ -31,22 +31,35 @@ export PYTHONDONTWRITEBYTECODE :=
 # The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
 INTEROP := .interop
 SEED := 1
+TIMES := 50
+SECONDS := 120
+# Where the tasks of `make kill-tasks` are: sqlite or redis.
+BACKEND := sqlite
+RUNS := 1000
 NPM_SERVERS := $(foreach name,everything filesystem memory sequential-thinking,@modelcontextprotocol/server-$(name)@2026.8.31) \
 	$(addprefix @modelcontextprotocol/server-,github@2025.4.8 slack@2025.4.25 postgres@0.6.2 redis@2025.4.25)
-NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2) zod@4.6.7
+NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2 ext-tasks@0.2.2) zod@4.6.7
 NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
 PYPI_SERVERS := mcp-server-time==2026.10.19 mcp-server-fetch==2026.10.24 mcp-server-git==2026.10.19
 PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<2'
+# FastMCP with its tasks, an extra of its own.
+PYPI_FASTMCP := 'fastmcp[tasks]==4.1.2'
 # The second type checker, for the public API alone.
 PYRIGHT := $(INTEROP)/pyright/node_modules/.bin/pyright
 NPM_PYRIGHT := pyright@1.1.414
+# Checks the views of the console for accessibility.
+NPM_AXE := axe-core@4.14.0
+HAS_CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null 2>&1
+# The one file of others that the console ships; its licences stand beside it.
+NPM_HTM := htm@3.1.1
+VENDOR := src/trunkline/console/static/vendor
 # The documentation site.
 DOCS_ENV := .venvs/docs
 DOCS_PORT := 8001
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run services tour test coverage check typecheck-public format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers docs docs-tools docs-build clean
+.PHONY: help run services tour test coverage check typecheck-public format test-all fresh bench interop conformance faults faults-all kill-tasks simulate soak fleet compat compat-servers browser console-vendor docs docs-tools docs-build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -75,14 +88,14 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 
 # --- the two commands of the README ------------------------------------------------------------------------------------
 
-run: $(VENV)/.installed ## walk through a host: servers, a model, a person who is asked, and the audit trail
-	@$(BIN)/python -m examples.host_tour.tour
+run: $(VENV)/.installed ## the console over all reference servers and a sample project; without a terminal, a tour of a host
+	@$(BIN)/python -m examples.host_tour.start
 
 test: $(VENV)/.installed-dev services check ## check, then run every test and hold the branch coverage
 	@echo "== the tests that the coverage is counted of"
 	@$(PYTEST) $(COUNTED_TESTS) $(COUNTED) --cov-report=term
 	@echo "== the other tests"
-	@$(PYTEST) $(addprefix --ignore=,$(COUNTED_TESTS)) --ignore=tests/interop
+	@$(PYTEST) $(addprefix --ignore=,$(COUNTED_TESTS)) --ignore=tests/interop --ignore=tests/browser
 	@echo "== branch coverage, at least $(COVERAGE) % in each of: $(COVERED)"
 	@for part in $(COVERED); do \
 		printf '%-12s' $$part; \
@@ -93,7 +106,7 @@ test: $(VENV)/.installed-dev services check ## check, then run every test and ho
 	@echo "OK: ruff, mypy, pytest and the coverage floor all passed on $$($(BIN)/python -V)."
 
 # What the tests of some reference servers talk to. Where it is missing and may not be installed, those are skipped.
-services: ## install git, redis-server, PostgreSQL, bubblewrap and nginx for the tests, where that is allowed
+services: ## install git, redis-server, PostgreSQL, bubblewrap, nginx and chromium for the tests, where that is allowed
 	@missing=""; \
 	command -v git >/dev/null 2>&1 || missing="$$missing git"; \
 	command -v redis-server >/dev/null 2>&1 || missing="$$missing redis-server"; \
@@ -108,12 +121,19 @@ services: ## install git, redis-server, PostgreSQL, bubblewrap and nginx for the
 			>/dev/null 2>&1 && exit 0; \
 	fi; \
 	echo "Missing:$$missing (not root, or no apt-get). The tests that need them are skipped; install them to run all tests."
+	@$(HAS_CHROMIUM) && exit 0; \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+		echo "Installing chromium for the tests in a browser"; \
+		{ apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } \
+			>/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "Missing: chromium (not root, or no such package). The tests in a browser are skipped; install it to run them."
 
 tour: $(VENV)/.installed ## walk through the weather server, message by message, in every protocol revision
 	@$(BIN)/python -m examples.weather.tour
 
 coverage: $(VENV)/.installed-dev ## count the branch coverage of the whole package
-	@$(PYTEST) --cov=trunkline --cov-report=term --ignore=tests/interop
+	@$(PYTEST) --cov=trunkline --cov-report=term --ignore=tests/interop --ignore=tests/browser
 
 # --- parts and more ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +168,7 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 		echo "== Python $$version"; env=".venvs/$$version"; \
 		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
 			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host]" -e ./servers -r requirements-dev.txt \
-			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
+			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider --ignore=tests/browser; \
 		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \
 	echo "passed:$${passed:- none}   failed:$${failed:- none}   not found here:$${absent:- none}"; \
@@ -186,7 +206,7 @@ fresh: $(VENV)/.installed-dev ## build both distributions, install the wheels in
 bench: $(VENV)/.installed-dev ## measure ours, the peers and the bare floor in one run
 	@$(BIN)/python -m benchmarks
 
-interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, the TypeScript SDKs, servers and Inspector
+interop: $(VENV)/.installed-dev ## the official Python SDK, FastMCP and, where npm is, the TypeScript SDKs, servers and Inspector
 	@if command -v npm >/dev/null 2>&1; then \
 		echo "== npm install $(NPM_SERVERS) $(NPM_SDKS) $(NPM_INSPECTOR)"; mkdir -p $(INTEROP)/inspector; \
 		npm install --prefix $(INTEROP) $(NPM_FLAGS) $(NPM_SERVERS) $(NPM_SDKS) \
@@ -200,7 +220,19 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 	@{ test -x $(INTEROP)/archived-servers/bin/python || $(BIN)/python -m venv $(INTEROP)/archived-servers; } \
 	&& $(INTEROP)/archived-servers/bin/python -m pip install $(PIP_FLAGS) $(PYPI_ARCHIVED) \
 	|| echo "The archived Python reference servers could not be installed: their tests are skipped."
+	@{ test -x $(INTEROP)/fastmcp/bin/python || $(BIN)/python -m venv $(INTEROP)/fastmcp; } \
+	&& $(INTEROP)/fastmcp/bin/python -m pip install $(PIP_FLAGS) $(PYPI_FASTMCP) \
+	|| echo "FastMCP could not be installed: its tests are skipped."
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal tests/interop
+
+browser: $(VENV)/.installed-dev services ## the console in a real browser, click by click; pictures in build/browser; skipped where chromium is not
+	@$(HAS_CHROMIUM) || { echo "SKIPPED: chromium is not here, so nothing was tried in a browser."; exit 0; }; \
+	test -e $(INTEROP)/axe/node_modules/axe-core/axe.min.js || { command -v npm >/dev/null 2>&1 && mkdir -p $(INTEROP)/axe \
+		&& npm install --prefix $(INTEROP)/axe $(NPM_FLAGS) $(NPM_AXE); } \
+		|| echo "SKIPPED: axe-core cannot be installed here, so the views are not checked for accessibility, and no pictures are taken."; \
+	$(BIN)/python -m pytest -q -n 2 --dist load tests/browser; code=$$?; \
+	printf 'files of the page: %s bytes\n' "$$(find src/trunkline/console/static -type f -exec cat {} + | wc -c)"; \
+	exit $$code
 
 faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying, under one gateway; SEED=n decides how
 	@$(BIN)/python -m tests.faults --seed $(SEED)
@@ -208,6 +240,16 @@ faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying
 faults-all: $(VENV)/.installed-dev ## twenty seeds of it in a row
 	@for seed in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
 		$(BIN)/python -m tests.faults --seed $$seed || exit 1; done
+
+kill-tasks: $(VENV)/.installed-dev ## kill a server fifty times in the middle of its tasks, and count what became of them; TIMES=n, SEED=n, BACKEND=redis
+	@$(BIN)/python -m tests.extensions.tasks.kill --times $(TIMES) --seed $(SEED) --backend $(BACKEND)
+
+simulate: $(VENV)/.installed-dev ## run several workers in a deterministic simulation, from a seed on; RUNS=n, SEED=n
+	@$(BIN)/python -m tests.simulation --runs $(RUNS) --seed $(SEED)
+
+soak: $(VENV)/.installed-dev services ## 4 workers and 2,000 sessions while workers and Redis are killed; SECONDS=n, SEED=n
+	@command -v redis-server >/dev/null 2>&1 || { echo "SKIPPED: redis-server is not here, so nothing was soaked."; exit 0; }; \
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
 
 compat: $(VENV)/.installed-dev ## the peers' own tests, against trunkline.compat
 	@$(BIN)/python -m tests.compat.peers
@@ -220,6 +262,13 @@ fleet: $(VENV)/.installed-dev ## public servers and clients from npm and PyPI, d
 
 conformance: $(VENV)/.installed-dev ## the official conformance suite, where node and npm are
 	@$(BIN)/python tests/conformance/run.py
+
+console-vendor: ## fetch the console's vendored module again, from npm, and check it
+	@work="$$(mktemp -d)"; trap 'rm -rf "$$work"' EXIT INT TERM; \
+	npm pack --silent --pack-destination "$$work" $(NPM_HTM) >/dev/null \
+	&& tar -xzf "$$work"/htm-*.tgz -C "$$work" package/preact/standalone.module.js \
+	&& cp "$$work/package/preact/standalone.module.js" $(VENDOR)/preact-htm.module.js \
+	&& cd $(VENDOR) && sha256sum -c checksums.txt
 
 # --- the documentation site: an environment of its own -----------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks.driver import ServerFailed, Spent, complaint
 from benchmarks.http_work import MARK
@@ -109,7 +109,7 @@ class HttpServer:
         """Where clients find it."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
-    def __enter__(self) -> HttpServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

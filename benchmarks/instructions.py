@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from benchmarks.subjects import Installed
 
-__all__ = ["HTTP_CALL", "STDIO_CALL", "can_count", "measure_instructions"]
+__all__ = ["COUNTED", "HTTP_CALL", "STDIO_CALL", "can_count", "count_http_calls", "measure_instructions"]
 
 STDIO_CALL = "add over stdio"
 HTTP_CALL = "add over HTTP, one connection"
@@ -57,7 +57,8 @@ def measure_instructions(subject: Installed, revision: str) -> Iterator[Sample]:
 
 def _count_stdio(subject: Installed, revision: str, work: Work) -> int:
     requests = Requests(revision)
-    with _callgrind(subject, subject.server_command()) as (process, folder):
+    environ = subject.environ(PYTHONHASHSEED="0", PYTHONPATH=str(ROOT))
+    with _callgrind(environ, subject.server_command()) as (process, folder):
         assert process.stdin is not None
         assert process.stdout is not None
         source, sink = process.stdout, process.stdin
@@ -78,8 +79,18 @@ def _count_stdio(subject: Installed, revision: str, work: Work) -> int:
 
 def _count_http(subject: Installed, revision: str) -> int:
     port = _free_port()
-    with _callgrind(subject, subject.server_command(str(port), "json")) as (process, folder):
+    environ = subject.environ(PYTHONHASHSEED="0", PYTHONPATH=str(ROOT))
+    return count_http_calls(subject.server_command(str(port), "json"), environ, port, revision)
+
+
+def count_http_calls(
+    command: list[str], environ: dict[str, str], port: int, revision: str, *, without_idle: bool = False
+) -> int:
+    """Return how many instructions the counted calls take over one connection to a server that is started here."""
+    with _callgrind(environ, command) as (process, folder):
         requests = HttpRequests(revision, port=port)
+        if requests.handshake:
+            _wait_until_served(port, process, requests.initialize())
         with _connect(port, process) as wire, wire.makefile("rb") as reader:
             session = None
             if requests.handshake:
@@ -93,16 +104,32 @@ def _count_http(subject: Installed, revision: str) -> int:
                     if b"structuredContent" not in body:
                         raise ServerFailed(f"the server under callgrind answered {body[:200]!r}")
 
-            return _count(process, folder, calls)
+            return _count(process, folder, calls, without_idle=without_idle)
 
 
-def _count(process: subprocess.Popen[bytes], folder: Path, calls: Callable[[int], None]) -> int:
-    """Warm up, then return how many instructions the counted calls took."""
+def _count(
+    process: subprocess.Popen[bytes], folder: Path, calls: Callable[[int], None], *, without_idle: bool = False
+) -> int:
+    """Warm up, then return how many instructions the counted calls took.
+
+    With ``without_idle``, what the program does in as much time without calls is subtracted: under Valgrind a call
+    takes so long that the work of each second would count for much more than it is.
+    """
     calls(WARM)
     _dump(process)
+    begun = time.monotonic()
     calls(COUNTED)
+    took = time.monotonic() - begun
     _dump(process)
-    found = _TOTALS.search((folder / "counts.2").read_text(encoding="utf-8", errors="replace"))
+    if not without_idle:
+        return _total(folder / "counts.2")
+    time.sleep(took)
+    _dump(process)
+    return _total(folder / "counts.2") - _total(folder / "counts.3")
+
+
+def _total(file: Path) -> int:
+    found = _TOTALS.search(file.read_text(encoding="utf-8", errors="replace"))
     if found is None:
         raise ServerFailed("callgrind wrote no total")
     return int(found.group(1))
@@ -117,13 +144,12 @@ def _dump(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _callgrind(subject: Installed, command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def _callgrind(environ: dict[str, str], command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Run a program under callgrind; its counts lie in the folder."""
-    env = subject.environ(PYTHONHASHSEED="0", PYTHONPATH=str(ROOT))
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as stderr:
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/counts"]
         process = subprocess.Popen(
-            [*valgrind, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env, cwd="/"
+            [*valgrind, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environ, cwd="/"
         )
         try:
             yield process, Path(folder)
@@ -143,6 +169,21 @@ def _connect(port: int, process: subprocess.Popen[bytes]) -> socket.socket:
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return wire
     raise ServerFailed("the server under callgrind did not open its port")
+
+
+def _wait_until_served(port: int, process: subprocess.Popen[bytes], request: bytes) -> None:
+    """Wait until a request is answered: a server with a backplane answers 503 until it has joined the others."""
+    until = time.monotonic() + START_SECONDS
+    while True:
+        with _connect(port, process) as wire, wire.makefile("rb") as reader:
+            try:
+                _exchange(wire, reader, request)
+            except ServerFailed:
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+        time.sleep(0.5)
 
 
 def _exchange(wire: socket.socket, reader: IO[bytes], request: bytes) -> tuple[dict[str, str], bytes]:

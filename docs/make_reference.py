@@ -53,7 +53,7 @@ def limits_page() -> str:
 
 
 def _value(name: str, value: float) -> str:
-    if name.endswith("_bytes"):
+    if name.endswith("_bytes") and value >= 1024:
         return f"{value // (1024 * 1024)} MiB" if value >= 1024 * 1024 else f"{value // 1024} KiB"
     return f"{value:g} s" if name.endswith("_seconds") else f"{value:g}"
 

@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[1]
 #: The public packages; a name that several export is described in the first of them.
 PACKAGES = (
     "trunkline",
-    *(f"trunkline.{name}" for name in ("server", "client", "host", "auth", "types", "errors", "transports", "net")),
-    *(f"trunkline.{name}" for name in ("testing", "cli")),
+    *(f"trunkline.{name}" for name in ("server", "client", "host", "auth", "extensions", "types", "errors")),
+    *(f"trunkline.{name}" for name in ("transports", "net", "testing", "cli")),
 )
 #: Pages of the repository's root that are shown.
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")

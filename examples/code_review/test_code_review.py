@@ -166,11 +166,12 @@ def test_the_github_client_declares_elicitation_and_nothing_else(tmp_path: Path,
     _, stage = played(tmp_path, era, forms=form)
 
     assert {name for name, _ in stage.clients} == {"code-review-tool"}
-    assert [sorted(declared) for _, declared in stage.clients] == [["elicitation"], ["elicitation"]]
+    # The extensions are the host's own, and ask for nothing.
+    assert [sorted(set(declared) - {"extensions"}) for _, declared in stage.clients] == [["elicitation"]] * 2
 
 
 def test_the_filesystem_client_declares_nothing(tmp_path: Path) -> None:
-    """As in the seeds, its capabilities are an empty object; a recording of what it said shows it."""
+    """It offers its server nothing to ask for; a recording of what it said shows it."""
     recording = tmp_path / "files.jsonl"
     command = shlex.join([sys.executable, "-m", "trunkline_servers.filesystem", str(tmp_path / "checkout")])
     config = json.loads(CONFIG.read_text())
@@ -186,7 +187,7 @@ def test_the_filesystem_client_declares_nothing(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in recording.read_text().splitlines()]
     said = [found for line in lines if (found := _initialize(line))]
     assert report.problems == []
-    assert [each["params"]["capabilities"] for each in said] == [{}]
+    assert [set(each["params"]["capabilities"]) - {"extensions"} for each in said] == [set()]
     assert said[0]["params"]["clientInfo"] == {"name": "code-review-tool", "version": "1.0.0"}
     assert said[0]["params"]["protocolVersion"] == "2025-06-18"
 

@@ -2,10 +2,10 @@
 
 The public API is what these packages list in their ``__all__``: ``trunkline`` (the names most programs need),
 ``trunkline.types`` (the data of the protocol), ``trunkline.errors``, ``trunkline.server``, ``trunkline.client``,
-``trunkline.auth``, ``trunkline.host``, ``trunkline.transports``, ``trunkline.net``, ``trunkline.testing`` and
-``trunkline.cli``. Import from them and from nothing deeper: the modules inside are not part of the public API, whatever
-their names, and may change in any release. One name means one thing: the same name in two of these packages is the same
-object.
+``trunkline.auth``, ``trunkline.host``, ``trunkline.extensions``, ``trunkline.transports``, ``trunkline.net``,
+``trunkline.testing`` and ``trunkline.cli``. Import from them and from nothing deeper: the modules inside are not part
+of the public API, whatever their names, and may change in any release. One name means one thing: the same name in two
+of these packages is the same object.
 
 Names are loaded on first access, so that a stdio server starts without the parts it does not need.
 """
@@ -38,11 +38,16 @@ if TYPE_CHECKING:
     )
     from trunkline.host.host import Host
     from trunkline.protocol.caller import Principal
+    from trunkline.protocol.extension_definition import Extension
     from trunkline.protocol.limits import Limits
-    from trunkline.server.context import BlockingContext, Context
+    from trunkline.protocol.rate_limit import RateLimit
+    from trunkline.server.blocking_context import BlockingContext
+    from trunkline.server.context import Context
     from trunkline.server.dependencies import Depends
+    from trunkline.server.handles import Handle
     from trunkline.server.results import AssistantMessage, Audio, File, Image, Message, ToolResult, UserMessage
     from trunkline.server.server import Server
+    from trunkline.server.task_options import TaskOptions, TaskSettings
     from trunkline.transports.memory import memory_pair
     from trunkline.transports.stream import StreamLink
 
@@ -58,7 +63,9 @@ __all__ = [
     "ConfigError",
     "Context",
     "Depends",
+    "Extension",
     "File",
+    "Handle",
     "Host",
     "Image",
     "IntrospectionVerifier",
@@ -70,6 +77,7 @@ __all__ = [
     "OAuthProxy",
     "Principal",
     "PromptError",
+    "RateLimit",
     "RequestFailed",
     "RequestTimeout",
     "ResourceError",
@@ -78,6 +86,8 @@ __all__ = [
     "ServerExited",
     "StaticTokens",
     "StreamLink",
+    "TaskOptions",
+    "TaskSettings",
     "ToolError",
     "ToolResult",
     "TrunklineError",
@@ -112,9 +122,13 @@ if not TYPE_CHECKING:
             ),
             "trunkline.host.host": ("Host",),
             "trunkline.protocol.caller": ("Principal",),
+            "trunkline.protocol.extension_definition": ("Extension",),
             "trunkline.protocol.limits": ("Limits",),
-            "trunkline.server.context": ("BlockingContext", "Context"),
+            "trunkline.protocol.rate_limit": ("RateLimit",),
+            "trunkline.server.blocking_context": ("BlockingContext",),
+            "trunkline.server.context": ("Context",),
             "trunkline.server.dependencies": ("Depends",),
+            "trunkline.server.handles": ("Handle",),
             "trunkline.server.results": (
                 "AssistantMessage",
                 "Audio",
@@ -125,6 +139,7 @@ if not TYPE_CHECKING:
                 "UserMessage",
             ),
             "trunkline.server.server": ("Server",),
+            "trunkline.server.task_options": ("TaskOptions", "TaskSettings"),
             "trunkline.transports.memory": ("memory_pair",),
             "trunkline.transports.stream": ("StreamLink",),
         },

@@ -2,8 +2,7 @@
 
 It passes incoming messages to the peer, starts a task for each request being served, resolves the futures of our own
 requests, enforces deadlines, and turns a failing handler into an error response in one place. It knows no method and no
-revision: the ``Service`` it was given decides what a request means. Everything runs in the event loop's thread, and no
-task owns another's cancel scope: tasks communicate by plain calls and futures.
+revision: its ``Service`` decides what a request means. Everything runs in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from trunkline.errors import (
     ConnectionLost,
-    InsufficientScope,
     MissingCapability,
     RemoteProtocolError,
     RequestFailed,
@@ -48,12 +45,13 @@ from trunkline.protocol.peer import (
     ResponseReceived,
     ResponseUnreadable,
 )
-from trunkline.service import ErrorReply, Service, TaskFactory
+from trunkline.protocol.traffic import TrafficObserver
+from trunkline.service import ErrorReply, Service, TaskFactory, error_reply, task_factory
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["Connection", "Exchange", "Timeouts", "task_factory"]
+__all__ = ["Connection", "Exchange", "Timeouts"]
 
 log = logging.getLogger("trunkline")
 
@@ -67,6 +65,8 @@ class Exchange:
 
     __slots__ = ("_batch", "_work", "admitted", "connection", "elicitor", "id", "method", "params", "store", "task")
 
+    #: Whether the call may become a task, is one, and is continued by the next process.
+    may_become_task = reports_status = suspended = False
     #: The validated request; set once by the service, and absent until then.
     admitted: serving.ValidatedRequest
 
@@ -81,8 +81,7 @@ class Exchange:
         self.store: serving.RequestStore | None = None
         self.task: asyncio.Task[None] | None = None
         self._batch = batch
-        #: The coroutine that produces the result, until its task awaits it.
-        self._work: Coroutine[Any, Any, Any] | None = None
+        self._work: Coroutine[Any, Any, Any] | None = None  # Produces the result; None once the task awaits it.
 
     @property
     def open(self) -> bool:
@@ -94,7 +93,7 @@ class Exchange:
         return self.open and self.connection.notify(method, params, about=self.id)
 
     async def request(self, method: str, params: Any, *, timeouts: Timeouts) -> Raw:
-        """Send the caller a request while its own request is served, and return the result, undecoded."""
+        """Send the caller a request while its own is served; return the result, undecoded."""
         return await self.connection.request(method, params, timeouts=timeouts, about=self.id)
 
 
@@ -120,6 +119,7 @@ class Connection:
         "exchanges",
         "holder",
         "input_ended",
+        "observer",
         "peer",
         "service",
     )
@@ -166,6 +166,8 @@ class Connection:
         #: Called after the end, in a separate task; set by the creator of the connection.
         self.cleanup: Callable[[Connection], Coroutine[Any, Any, None]] | None = None
         self._ending: asyncio.Task[None] | None = None
+        #: Called with each message in both directions; set by a ``TrafficTap``, at any time.
+        self.observer: TrafficObserver | None = None
 
     def start(self) -> None:
         """Attach to the link, which starts delivering messages."""
@@ -189,6 +191,8 @@ class Connection:
 
     def message_received(self, incoming: Incoming, origin: Origin, batch: BatchReply | None = None) -> None:
         """Handle an incoming message; called by the link."""
+        if self.observer is not None:
+            self.observer.message_received(incoming)
         if self.input_ended:
             # The connection is being closed: no task would be left to serve what the link still delivers.
             return
@@ -243,6 +247,8 @@ class Connection:
         If the input merely ended cleanly, requests being served may still be answered for a short while: a program that
         pipes in one request must get its response.
         """
+        if about is not None and self.observer is not None:
+            self.observer.request_failed(about, error)
         reason = error or ConnectionLost("the connection ended before the response arrived")
         for lost in self.peer.receive_eof(about):
             self._fail(lost.id, reason)
@@ -324,9 +330,7 @@ class Connection:
         try:
             result = await work
         except RequestFailed as error:
-            data = msgspec.UNSET if error.data is None else error.data
-            scope = error if isinstance(error, InsufficientScope) else None
-            self._answer_error(exchange, ErrorReply(error.code, error.message, data, scope))
+            self._answer_error(exchange, error_reply(error))
         except MissingCapability as error:
             self._answer_error(exchange, ErrorReply(-32021, str(error), required_capabilities(error.capability)))
         except asyncio.CancelledError:
@@ -406,17 +410,15 @@ class Connection:
 
     def _collect(self, id: RequestId, batch: BatchReply) -> None:
         """Move the response just queued from the peer's queue to its batch."""
-        unsent = self.peer.messages_to_send()
-        response = unsent.pop()
-        if unsent:
-            self._link.send(unsent)
+        response = self.peer.unsent.pop()
+        self.flush()
         assert not isinstance(response.message, tuple)
         self._send_batch(batch.add(id, response.message))
 
     def _send_batch(self, messages: tuple[Message, ...] | None) -> None:
         if messages is not None:
+            self.peer.unsent.append(Outbound(messages))
             self.flush()
-            self._link.send([Outbound(messages)])
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -451,11 +453,10 @@ class Connection:
             raise copy_error(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about, headers=headers)
-        now = self._timers.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
         pending = self._pending or self._pending_requests()
         request = pending.open[id] = PendingRequest(
-            future, timeouts, method=method, started=now, on_progress=on_progress
+            future, timeouts, method=method, started=self._timers.clock.now(), on_progress=on_progress
         )
         if request.expires_at < pending.next_at:
             pending.check_at(request.expires_at)
@@ -472,8 +473,9 @@ class Connection:
     def flush(self) -> None:
         """Send everything that is queued now."""
         self._flush_scheduled = False
-        unsent = self.peer.messages_to_send()
-        if unsent:
+        if unsent := self.peer.messages_to_send():
+            if self.observer is not None:
+                self.observer.messages_sent(unsent)
             self._link.send(unsent)
 
     def _flush_soon(self) -> None:
@@ -482,9 +484,9 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     @property
-    def streams(self) -> bool:
-        """Whether messages may be sent before the response; over HTTP a client may accept a single JSON response."""
-        return self._link.can_stream
+    def link(self) -> Link:
+        """The link; for behavior that differs between transports."""
+        return self._link
 
     def release_stream(self) -> bool:
         """End the open HTTP response early; return whether the other side can request the rest later."""
@@ -592,9 +594,3 @@ class Connection:
                 await asyncio.wait(tasks, timeout=self._limits.exit_seconds)
         finally:
             await self._link.aclose()
-
-
-def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
-    """Return a function that starts tasks without the loop's wrapper, which costs as much, unless it is customised."""
-    plain = loop.get_task_factory() is None and not loop.get_debug()
-    return partial(asyncio.Task, loop=loop) if plain else loop.create_task

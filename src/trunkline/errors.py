@@ -18,7 +18,8 @@
     │   ├── MissingClientCapability       -32021
     │   ├── UnsupportedProtocolVersion    -32022
     │   ├── InsufficientScope             403     (with a challenge, over HTTP)
-    │   └── TooManyRequests               429     (names the limit, and when to retry)
+    │   ├── TooManyRequests               429     (names the limit, and when to retry)
+    │   └── BackplaneUnavailable          503     (what the workers share cannot be reached; retry later)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               messages can no longer be carried, or not in time
     │   ├── ConnectionLost
@@ -32,9 +33,13 @@
     ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
     │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
     │   ├── ResourceError
-    │   └── PromptError
+    │   ├── PromptError
+    │   ├── InvalidHandle       the handle is wrong, expired, or not the caller's
+    │   ├── HandleConflict      another call changed the value meanwhile; nothing was saved
+    │   └── HandleStoreFull     names the limit that was reached
     ├── AuthError
     ├── PolicyDenied
+    ├── VerificationError       content does not match its manifest; it was not used
     └── ConfigError             names the file, the key and the fix
 
 Only ``RequestFailed`` has a JSON-RPC code: it crossed the wire, or is raised by a handler to cross it.
@@ -49,14 +54,18 @@ from typing import Any, ClassVar
 __all__ = [
     "AuthError",
     "AuthRequired",
+    "BackplaneUnavailable",
     "ConfigError",
     "ConnectionLost",
     "FetchError",
+    "HandleConflict",
+    "HandleStoreFull",
     "HandlerError",
     "HeaderMismatch",
     "HttpError",
     "InsufficientScope",
     "InternalError",
+    "InvalidHandle",
     "InvalidParams",
     "InvalidRequest",
     "LinkError",
@@ -81,6 +90,7 @@ __all__ = [
     "TrunklineError",
     "UnsupportedProtocolVersion",
     "UrlElicitationRequired",
+    "VerificationError",
     "request_failed",
 ]
 
@@ -120,6 +130,11 @@ class RequestFailed(TrunklineError):
         self.message = message
         self.code: int = self.default_code if code is None else code
         self.data = data
+
+    @property
+    def public_message(self) -> str:
+        """The message for a caller that this error is sent to."""
+        return self.message
 
     def __str__(self) -> str:
         """Return the message and the code; for a missing or rejected token, also what to do."""
@@ -216,6 +231,24 @@ class TooManyRequests(RequestFailed):
         return said if isinstance(said, int | float) and not isinstance(said, bool) else None
 
 
+class BackplaneUnavailable(RequestFailed):
+    """What the workers of a server share cannot be reached now; requests that do not need it are still served."""
+
+    default_code = 503
+    #: What callers read; the detail may name hosts and ports, and is for the log.
+    PUBLIC: ClassVar[str] = "What the workers of this server share cannot be reached now; try again"
+
+    def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
+        """Describe what failed, for the log; with a code, the error of another server that crossed the wire."""
+        super().__init__(message, code=code, data=data)
+        self._raised_here = code is None
+
+    @property
+    def public_message(self) -> str:
+        """One sentence, unless the error crossed the wire: then it is what the other server sent."""
+        return self.PUBLIC if self._raised_here else self.message
+
+
 class MissingCapability(TrunklineError):
     """The other side did not declare the capability a call needs, so nothing was sent."""
 
@@ -310,6 +343,18 @@ class PromptError(HandlerError):
     """A prompt could not be rendered, for a reason that the caller may see."""
 
 
+class InvalidHandle(HandlerError):
+    """A handle is invalid, has expired, or belongs to another caller; the message is the same in all cases."""
+
+
+class HandleConflict(HandlerError):
+    """Another call has changed the value of a handle, or is changing it; nothing was saved."""
+
+
+class HandleStoreFull(HandlerError):
+    """A limit for stored handles is reached; the message names the limit."""
+
+
 class AuthError(TrunklineError):
     """Authorization failed; the message names the party at fault and the next step."""
 
@@ -325,6 +370,15 @@ class PolicyDenied(TrunklineError):
         """Store the reason; without ``public_message`` the reason itself is public."""
         super().__init__(message)
         self.public_message: str = message if public_message is None else public_message
+
+
+class VerificationError(TrunklineError):
+    """Content does not match its manifest, or is not listed there, and was not used; refresh the manifest."""
+
+    def __init__(self, message: str, *, uri: str) -> None:
+        """Store the URI of the content."""
+        super().__init__(message)
+        self.uri = uri
 
 
 class ConfigError(TrunklineError):
@@ -344,6 +398,7 @@ _WITH_CODES = (
     UnsupportedProtocolVersion,
     InsufficientScope,
     TooManyRequests,
+    BackplaneUnavailable,
 )
 _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_code: kind for kind in _WITH_CODES})
 

@@ -40,10 +40,11 @@ _BELOW_ROLES = _BELOW_TRANSPORTS | {
     "connection",
     "pending_requests",
     "service",
+    "telemetry",
     "timers",
     "transports",
 }
-_BELOW_HOST = _BELOW_ROLES | {"server", "client"}
+_BELOW_HOST = _BELOW_ROLES | {"server", "client", "extensions"}
 
 #: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names;
 #: ``_lazy`` loads public names on first access, and the package file of every layer may import it.
@@ -55,6 +56,7 @@ LAYERS = MappingProxyType(
         "protocol": frozenset({"errors", "types"}),
         "backplane": _CORE,
         "net": _CORE,
+        "telemetry": _CORE | {"net"},
         "transports": _BELOW_TRANSPORTS,
         "timers": _CORE,
         "pending_requests": _CORE | {"timers"},
@@ -65,9 +67,10 @@ LAYERS = MappingProxyType(
         "shims": _BELOW_HOST,
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,
+        "extensions": _BELOW_ROLES | {"server", "client"},
         "host": _BELOW_HOST,
-        "console": _BELOW_HOST | {"host"},
         "devtools": _BELOW_HOST | {"host", "trunkline"},
+        "console": _BELOW_HOST | {"host", "devtools"},
         "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "shims", "trunkline"},
         "testing": _BELOW_HOST | {"host", "devtools", "trunkline"},
         "__main__": frozenset({"cli"}),
@@ -76,6 +79,10 @@ LAYERS = MappingProxyType(
 
 #: The modules and names of ``compat`` that servers may use; the rest stands above servers and clients.
 _LOW_COMPAT = frozenset({"CompatibilityWarning", "install", "keywords", "translate"})
+
+#: What a layer may load above itself, when it is used: inside a function, or for the type checker alone. An extension
+#: that comes along is above server and client, which name it where a user asks for it.
+_LOADED_WHEN_USED = MappingProxyType({"server": frozenset({"extensions"}), "client": frozenset({"extensions"})})
 
 #: Within an allowed layer, the only modules a layer may know.
 _ONLY = MappingProxyType({("connection", "transports"): frozenset({"trunkline.transports.link"})})
@@ -142,11 +149,12 @@ def modules(root: Path) -> Iterator[Module]:
 
 def import_faults(module: Module) -> list[str]:
     """Say which imports, also those inside functions and by name, break the layers."""
-    faults = [fault for target in _imports(module) if (fault := _judge(module, target))]
+    loaded = set(_loaded_at_import(module))
+    faults = [fault for target in _imports(module) if (fault := _judge(module, target, lazy=target not in loaded))]
     return list(dict.fromkeys(faults))
 
 
-def _judge(module: Module, target: str) -> str | None:
+def _judge(module: Module, target: str, *, lazy: bool = False) -> str | None:
     top = target.split(".")[0]
     if module.name.startswith(_POLICY) and (fault := _policy_fault(module, target)):
         return fault
@@ -160,6 +168,8 @@ def _judge(module: Module, target: str) -> str | None:
         return None
     layer = _layer_of(target)
     if layer == module.layer or (layer == "_lazy" and module.is_package):
+        return None
+    if lazy and layer in _LOADED_WHEN_USED.get(module.layer, frozenset()):
         return None
     if layer not in LAYERS.get(module.layer, frozenset()):
         return f"{module.name} imports {target}: {module.layer} may not know {layer}"
@@ -188,8 +198,26 @@ def _shim(parts: list[str]) -> str | None:
     return "shims" if is_shim else None
 
 
+def _loaded_at_import(module: Module) -> Iterator[str]:
+    """Yield what is imported when the module is: neither inside a function nor for the type checker."""
+    outside = [node for node in module.tree.body if not isinstance(node, ast.If) or not _is_type_checking(node.test)]
+    functions = [
+        node for node in outside if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    yield from _imports_of(module, ast.Module(body=functions, type_ignores=[]))
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    return negated or _name(test) == "TYPE_CHECKING"
+
+
 def _imports(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    yield from _imports_of(module, module.tree)
+
+
+def _imports_of(module: Module, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -108,3 +108,30 @@ def test_a_stdio_server_loads_no_other_transport(era: str) -> None:
 def test_naming_the_package_loads_only_what_loads_its_names() -> None:
     names = run("import sys, trunkline; sys.stderr.write(' '.join(sys.modules))").stderr.split()
     assert [name for name in names if name.startswith(("trunkline.", "asyncio", "msgspec"))] == ["trunkline._lazy"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["serve", "--help"],
+        ["console", "--help"],
+        ["dev", "--help"],
+        ["inspect", "--help"],
+        ["status", "--json"],
+        ["chat", "--help"],
+        ["auth", "list"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_shows_no_page_does_not_load_the_console(words: list[str], tmp_path: Path) -> None:
+    source = f"""
+import os, sys
+os.environ["TRUNKLINE_HOME"] = {str(tmp_path)!r}
+os.chdir({str(tmp_path)!r})
+from trunkline.cli.main import main
+main({words!r})
+sys.stderr.write("\\n" + "\\n".join(name for name in sys.modules if name.startswith("trunkline.console")))
+"""
+    assert "trunkline.console" not in run(source).stderr.splitlines()

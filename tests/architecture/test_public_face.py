@@ -34,6 +34,7 @@ PUBLIC = (
     "trunkline.cli",
     "trunkline.client",
     "trunkline.errors",
+    "trunkline.extensions",
     "trunkline.host",
     "trunkline.net",
     "trunkline.server",
@@ -194,9 +195,10 @@ def test_no_public_name_is_a_protocol_type_of_another_meaning() -> None:
 #: Classes whose objects Trunkline creates and users receive: their constructors are not public.
 RECEIVED = frozenset(
     {
-        "AuditTrail", "BlockingContext", "Catalog", "CatalogItem", "ChangeStream", "ClientView", "Configuration",
-        "Connection", "Context", "Conversation", "Endpoint", "EventSubscription", "Exchange", "Gateway",
-        "HostSession", "Policy", "PromptDefinition", "ProcessLink", "ReplayServer", "ResourceDefinition",
+        "AuditTrail", "BlockingContext", "BlockingHandle", "Catalog", "CatalogItem", "ChangeStream", "ClientView",
+        "Configuration", "Connection", "Context", "Conversation", "Endpoint", "EventSubscription", "Exchange",
+        "Gateway", "Handle", "HostSession", "Policy", "PromptDefinition", "ProcessLink", "ReplayServer",
+        "ResourceDefinition",
         "ServerCatalog", "Subscriber", "TemplateDefinition", "ToolDefinition", "Validator", "Vault",
     }
 )  # fmt: skip
@@ -207,7 +209,7 @@ INTERNAL = frozenset(
         *(
             f"{owner}.{method}"
             for owner in ("Server", "Gateway")
-            for method in ("call_mounted", "elicitor_for", "notification_received", "pool", "seal", "timers")
+            for method in ("call_mounted", "elicitor_for", "handles", "notification_received", "pool", "seal", "timers")
         ),
         "Endpoint.answer_options",
         "ServerCatalog.is_current",

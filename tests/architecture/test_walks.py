@@ -24,9 +24,9 @@ from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.gateway.sessions import GatewayOptions
 
 #: Files below ``host/`` for a call through the gateway that the user approves.
-MAX_GATEWAY_HOST_FILES = 18
+MAX_GATEWAY_HOST_FILES = 22
 #: Files of the package for ``trunkline call -c``.
-MAX_CALL_FILES = 91
+MAX_CALL_FILES = 98
 #: Files below ``host/`` for ``trunkline config explain``.
 MAX_EXPLAIN_HOST_FILES = 12
 

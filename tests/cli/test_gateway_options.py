@@ -18,6 +18,7 @@ from tests.cli.hosted import SOURCE, Gateway, demo_entry, gateway, write_config
 from tests.cli.support import Outcome, run
 from tests.support import run_async
 from trunkline import Client
+from trunkline.extensions import TASKS
 from trunkline.protocol.revisions import REVISION_NAMES
 
 TOKEN = "a-token-of-the-test"
@@ -300,3 +301,29 @@ def test_doctor_says_which_mode_a_setup_has(here: Callable[..., Outcome]) -> Non
 def test_trusted_means_one_thing(verb: str, here: Callable[..., Outcome]) -> None:
     """A file that is named lets its servers start; what a server says of its tools is another matter."""
     assert "trusted" not in here(verb, "--help").out
+
+
+# --- slow calls ------------------------------------------------------------------------------------------------------
+
+SLOW = """\
+slow_calls = "hold"
+
+[profile.impatient]
+slow_calls = "poll"
+"""
+
+
+def test_a_file_chooses_what_slow_calls_are_for_all_and_for_a_profile(desk: Desk) -> None:
+    async def names(path: str) -> set[str]:
+        async with Client(path, headers={"Authorization": f"Bearer {TOKEN}"}, extensions={TASKS: None}) as client:
+            return {tool.name for tool in await client.list_tools()} & {"job_status", "job_result"}
+
+    with desk.serving("--gateway", desk.write("gateway.toml", SLOW)) as running:
+        found = {path: run_async(names(f"{running.url}{path}")) for path in ("", "/impatient")}
+    assert found == {"": set(), "/impatient": {"job_status", "job_result"}}
+
+
+def test_an_unknown_way_of_slow_calls_is_an_error(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    file = desk.write("gateway.toml", 'slow_calls = "wait"')
+    ended = run(capsys, "serve", "-c", str(desk.config), "--gateway", str(desk.folder / file))
+    assert (ended.code, "slow_calls" in ended.err) == (2, True)

@@ -87,6 +87,11 @@ def test_a_public_name_must_be_allowed(demo: Served) -> None:
     assert _status(demo.url, "mcp.example.com") == 403
 
 
+def test_a_caller_that_calls_too_often_is_refused() -> None:
+    with serving(DEMO, "--http", "0", "--rate-limit", "2/h") as served:
+        assert [_status(served.url, "127.0.0.1") for _ in range(3)] == [200, 200, 429]
+
+
 def _status(url: str, host: str) -> int:
     """Ask by HTTP what the server offers, as a proxy would that keeps the name."""
     from http.client import HTTPConnection
@@ -156,6 +161,7 @@ def _make_certificate(folder: Path) -> tuple[str, str]:
         pytest.param(("--http", "0", "--keyfile", DEMO), "needs a certificate", id="a key alone"),
         pytest.param(("--http", "0", "--path", "mcp"), 'a path must start with "/"', id="no path"),
         pytest.param(("--http", "0", "--allowed-host", "a b"), "allowed_hosts", id="no name"),
+        pytest.param(("--http", "0", "--rate-limit", "often"), "rate_limit='often' is not a rate", id="no rate"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_code_2(

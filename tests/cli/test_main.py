@@ -104,7 +104,7 @@ def test_half_a_verb_shows_what_can_follow(verb: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        pytest.param(("list",), "resources, templates, prompts. See trunkline list --help.", id="a list"),
+        pytest.param(("list",), "resources, templates, prompts, skills. See trunkline list --help.", id="a list"),
         pytest.param(("import", "--jsn"), "? See trunkline import --help.", id="a question"),
         pytest.param(("call",), "'TARGET'. See trunkline call --help.", id="a sentence"),
     ],

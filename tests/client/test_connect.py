@@ -37,9 +37,13 @@ async def test_a_stateless_server_is_spoken_to_in_its_revision() -> None:
     assert server.methods == ["server/discover"]
 
 
+NO_EXTENSIONS = {"io.modelcontextprotocol/tasks": None, "io.modelcontextprotocol/skills": None}
+
+
 async def test_every_stateless_request_has_client_info_version_and_capabilities() -> None:
     server = stateless({"tools/list": {"tools": []}})
-    async with Client(server, client_info=Implementation(name="me", version="7"), roots=[]) as client:
+    info = Implementation(name="me", version="7")
+    async with Client(server, client_info=info, roots=[], extensions=NO_EXTENSIONS) as client:
         await client.list_tools()
     expected = {
         "io.modelcontextprotocol/protocolVersion": NEWEST.name,
@@ -62,7 +66,9 @@ async def test_a_handshake_server_gets_the_handshake_after_its_refusal() -> None
 async def test_the_handshake_names_no_member_that_its_revision_lacks() -> None:
     server = handshake_server(revision=OLDEST)
     info = Implementation(name="me", version="7", title="Me", website_url="https://example.com")
-    client = Client(server, revision=OLDEST, client_info=info, roots=[], elicitation=lambda _: None)
+    client = Client(
+        server, revision=OLDEST, client_info=info, roots=[], elicitation=lambda _: None, extensions=NO_EXTENSIONS
+    )
     async with client:
         pass
     assert server.params_of("initialize") == [
@@ -313,7 +319,7 @@ async def test_an_experimental_capability_is_declared() -> None:
     server = handshake_server()
     async with Client(server, experimental={"acme": {"level": 3}}):
         pass
-    assert server.params_of("initialize")[0]["capabilities"] == {"experimental": {"acme": {"level": 3}}}
+    assert server.params_of("initialize")[0]["capabilities"]["experimental"] == {"acme": {"level": 3}}
 
 
 async def test_a_requested_log_level_is_set_while_connecting() -> None:

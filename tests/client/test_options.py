@@ -19,7 +19,7 @@ PAGE = t.ElicitRequestParams(message="Log in", mode="url", url="https://x")
 
 def test_the_typed_options_equal_the_settings() -> None:
     aliases = {name for name in ClientOptions.__annotations__ if name.endswith("_handler")}
-    kept = set(ClientSettings.__struct_fields__) - {"handshake", "pinned"}
+    kept = set(ClientSettings.__struct_fields__) - {"handshake", "pinned", "extension_objects", "tap"}
     assert set(ClientOptions.__annotations__) - aliases - {"revision"} == kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ def elicited(given: Any, question: t.ElicitRequestParams = FORM) -> Any:
     return run_async(found.answer("elicitation/create", question))
 
 
+def without_extensions(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in capabilities.items() if name != "extensions"}
+
+
 def sampled(given: Any) -> Any:
     return run_async(answers(sampling=lambda _: given).answer("sampling/createMessage", WISH))
 
@@ -62,6 +67,11 @@ def sampled(given: Any) -> Any:
                 "sampling": {"tools": {}},
                 "roots": {"listChanged": True},
                 "elicitation": {"form": {}, "url": {}},
+                "tasks": {
+                    "list": {},
+                    "cancel": {},
+                    "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}},
+                },
             },
         ),
         (REVISIONS[4], {"sampling": {"tools": {}}, "roots": {}, "elicitation": {"form": {}, "url": {}}}),
@@ -77,15 +87,28 @@ def test_capabilities_are_declared_in_the_words_of_the_revision(revision: Revisi
         elicitation_urls=True,
         roots=["/"],
     )
-    assert found.capabilities == expected
+    assert without_extensions(found.capabilities) == expected
 
 
-def test_nothing_is_declared_without_a_callback() -> None:
-    assert answers().capabilities == {}
+@pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
+def test_tasks_and_skills_are_declared_where_the_revision_has_them(revision: Revision) -> None:
+    declared = answers(revision).capabilities["extensions"]
+    tasks: dict[str, Any] = {} if revision.handshake else {"io.modelcontextprotocol/tasks": {}}
+    assert declared == {"io.modelcontextprotocol/skills": {}, **tasks}
+
+
+def test_an_extension_with_settings_of_none_is_not_declared() -> None:
+    off = {"io.modelcontextprotocol/tasks": None, "io.modelcontextprotocol/skills": None}
+    found = answers(REVISIONS[3], extensions=off, sampling=print, received_tasks=False)
+    assert found.capabilities == {"sampling": {}}
+
+
+def test_nothing_else_is_declared_without_a_callback() -> None:
+    assert without_extensions(answers().capabilities) == {}
 
 
 def test_an_option_that_goes_with_a_missing_callback_declares_nothing() -> None:
-    assert answers(sampling_tools=True, elicitation_urls=True).capabilities == {}
+    assert without_extensions(answers(sampling_tools=True, elicitation_urls=True).capabilities) == {}
 
 
 # --- elicitation

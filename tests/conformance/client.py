@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import aiohttp
 
 from trunkline import Client, OAuth, RequestFailed, ToolError
+from trunkline.errors import VerificationError
 from trunkline.types import CreateMessageRequestParams, ElicitRequestParams, Implementation
 
 __all__ = ["SCENARIOS", "main"]
@@ -98,6 +99,19 @@ async def schema_preserved(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
+async def list_skills(client: Client) -> None:
+    """List the skills, and read none of their files."""
+    await client.list_skills()
+
+
+async def use_skill(client: Client) -> None:
+    """Load the one skill and read the file beside it; loading fails, since the text is not the one in the list."""
+    (entry,) = await client.list_skills()
+    with suppress(VerificationError):
+        skill = await client.load_skill(entry)
+        await skill.read("references/FORMS.md")
+
+
 async def protected_call(client: Client) -> None:
     """Use a server that lets in only whom it knows; how that comes about is the library's business."""
     await client.list_tools()
@@ -118,6 +132,10 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "http-invalid-tool-headers": invalid_tool_headers,
         "json-schema-ref-no-deref": schema_unresolved,
         "json-schema-2020-12-preservation": schema_preserved,
+        "sep-2640-client-no-prefetch": list_skills,
+        "sep-2640-client-verify-digest": use_skill,
+        "sep-2640-client-verify-size": use_skill,
+        "sep-2640-client-verify-frontmatter": use_skill,
     }
 )
 

@@ -12,13 +12,14 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import DecodeError, Meta, Raw
 from msgspec.json import decode
 
-from trunkline import Audio, Context, Image, MissingCapability, Server, ToolError, UserMessage
-from trunkline.server import CallNext, ServerRequest
+from trunkline import Audio, Context, Image, MissingCapability, RequestFailed, Server, ToolError, UserMessage
+from trunkline.server import CallNext, ServerRequest, TaskOptions
 from trunkline.types import CallToolRequestParams, ElicitResult, EmbeddedResource, ResourceContents
 
 __all__ = ["ENUMS", "SCHEMA_2020_12", "main", "server"]
@@ -95,6 +96,7 @@ server = Server(
     "Offers what the conformance suite asks for.",
     version="1.0.0",
     cache_ttl_ms=60_000,
+    skills=Path(__file__).parent / "skills",
     middleware=[keep_unasked],
 )
 
@@ -376,6 +378,77 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     if ctx.client.supports("elicitation"):
         return f"The user says: {(await ctx.elicit('Say hello', Name, key='user_name')).action}"
     return "There is nobody to ask."
+
+
+# --- tools: tasks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Deletion:
+    """Whether a file may be deleted."""
+
+    confirm: bool
+
+
+@dataclass
+class Signature:
+    """A name, and that it is meant."""
+
+    name: str
+    confirm: bool
+
+
+@server.tool
+async def greet(name: str) -> str:
+    """Greet at once: never a task."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task=True)
+async def slow_compute(seconds: float, label: str) -> str:
+    """Compute for some seconds."""
+    await asyncio.sleep(seconds)
+    return f"{label}: computed for {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Run for a moment, then fail in a way the model should read."""
+    await asyncio.sleep(STEP_SECONDS)
+    raise ToolError("This job intentionally fails")
+
+
+@server.tool(task=True)
+async def protocol_error_job() -> str:
+    """Run for a moment, then end in a protocol error."""
+    await asyncio.sleep(STEP_SECONDS)
+    raise RequestFailed("This job intentionally ends in a protocol error", code=-32603)
+
+
+@server.tool(task=True)
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Delete a file if the user agrees."""
+    answer = await ctx.elicit(f"Delete {filename}?", Deletion)
+    agreed = answer.accepted and answer.data.confirm
+    return f"{filename} was {'deleted' if agreed else 'kept'}"
+
+
+@server.tool(task=True)
+async def multi_input(ctx: Context) -> str:
+    """Ask two things at once."""
+    first, second = await asyncio.gather(
+        ctx.elicit("Who asks first?", Signature, key="first"),
+        ctx.elicit("Who asks second?", Signature, key="second"),
+    )
+    return f"first: {first.data}, second: {second.data}"
+
+
+@server.tool(task=TaskOptions(required=True, after=None))
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask while the caller waits, then go on as a task."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    await ctx.continue_as_task()
+    return f"Hello from a task, {answer.data.name if answer.accepted else 'stranger'}!"
 
 
 # --- resources --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ ANSWERS: dict[str, Any] = {
     "name": "Ada",
     "color": "blue",
     "ok": True,
+    "confirm": True,
     "context": "the engine",
     "untitledSingle": "option1",
     "titledSingle": "value1",
@@ -78,6 +80,8 @@ TEXTS = {
     "test_input_required_result_multiple_inputs": "Paris Ada, 1 roots",
     "test_input_required_result_tampered_state": "The state was not touched: accept",
     "test_input_required_result_capabilities": "The model says: Paris",
+    "multi_input": "first: Signature(name='Ada', confirm=True), second: Signature(name='Ada', confirm=True)",
+    "test_tool_with_task": "Hello from a task, Ada!",
 }
 
 
@@ -99,8 +103,11 @@ def test_a_tool_without_arguments_answers_with_its_text(tool: str, revision: str
         ),
         ("test_x_mcp_header", {"region": "eu"}, "Region: eu"),
         ("json_schema_2020_12_tool", {"email": "a@b.c"}, 'JSON Schema 2020-12 tool called with: {"email": "a@b.c"}'),
+        ("greet", {"name": "World"}, "Hello, World!"),
+        ("slow_compute", {"seconds": 0, "label": "sum"}, "sum: computed for 0 s"),
+        ("confirm_delete", {"filename": "a.txt"}, "a.txt was deleted"),
     ],
-    ids=["sampling", "elicitation", "header", "schema"],
+    ids=["sampling", "elicitation", "header", "schema", "greeting", "task", "task that asks"],
 )
 def test_a_tool_with_arguments_uses_them(tool: str, arguments: dict[str, Any], text: str, revision: str) -> None:
     assert call(revision, tool, arguments).text == text
@@ -294,3 +301,35 @@ def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
     ref = PromptReference(name="test_prompt_with_arguments")
     completion = ask(revision, lambda client: client.complete(ref, {"name": "arg1", "value": "test"}))
     assert completion.values == ["testing", "test-value"]
+
+
+@each_era
+def test_a_job_fails_as_its_kind_says(revision: str) -> None:
+    with pytest.raises(ToolError, match="This job intentionally fails"):
+        call(revision, "failing_job")
+    with pytest.raises(RequestFailed, match="This job intentionally ends in a protocol error"):
+        call(revision, "protocol_error_job")
+
+
+def test_who_listens_to_a_task_is_notified_of_its_end() -> None:
+    """The scenario ``tasks-status-notifications``, for as long as the suite skips it."""
+    notified: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/tasks":
+            notified.put_nowait(params)
+
+    async def work(client: Client) -> tuple[str, dict[str, Any]]:
+        task = await client.start_task("slow_compute", {"seconds": 0.2, "label": "heard"})
+        listening = asyncio.ensure_future(
+            client.request("subscriptions/listen", {"notifications": {"taskIds": [task.id]}})
+        )
+        state = await notified.get()
+        while state["status"] == "working":
+            state = await notified.get()
+        listening.cancel()
+        return task.id, state
+
+    id, state = ask("2026-07-28", work, on_notification=hear)
+    assert (state["taskId"], state["status"]) == (id, "completed")
+    assert state["result"]["content"][0]["text"] == "heard: computed for 0.2 s"

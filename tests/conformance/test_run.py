@@ -45,3 +45,18 @@ def test_a_check_for_a_method_that_the_revision_does_not_have_is_left_out() -> N
 def test_such_a_check_still_counts_when_it_was_made() -> None:
     made = check("FAILURE", "ClientMcpMethodHeader_initialize")
     assert judge(LEG, "http-standard-headers", [check("SUCCESS"), made]).faults
+
+
+def test_a_scenario_that_the_suite_has_still_to_write_is_neither_passed_nor_failed() -> None:
+    verdict = judge(LEG, "tasks-status-notifications", [check("SKIPPED")])
+    assert (verdict.succeeded, verdict.total, verdict.faults) == (0, 0, ())
+
+
+def test_such_a_scenario_counts_as_soon_as_it_is_written() -> None:
+    assert judge(LEG, "tasks-status-notifications", [check("SUCCESS")]).total == 1
+    assert judge(LEG, "tasks-status-notifications", [check("SUCCESS"), check("SKIPPED")]).faults
+    assert judge(LEG, "tasks-status-notifications", None).faults == ("no checks were recorded",)
+
+
+def test_such_a_scenario_fails_if_its_run_ended_badly() -> None:
+    assert judge(LEG, "tasks-status-notifications", [check("SKIPPED")], faults=["exit status 1"]).faults

@@ -20,7 +20,7 @@ ALL = [*pages(), *OTHERS, *EXAMPLES]
 #: The packages whose names are public. ``trunkline.cli`` has the prompters for a terminal, and nothing else.
 PUBLIC = {
     "trunkline",
-    *(f"trunkline.{name}" for name in ("auth", "cli", "client", "errors", "host", "net")),
+    *(f"trunkline.{name}" for name in ("auth", "cli", "client", "errors", "extensions", "host", "net")),
     *(f"trunkline.{name}" for name in ("server", "testing", "transports", "types")),
 }
 #: Names that look like modules: a method of the everything server.

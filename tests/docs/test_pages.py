@@ -31,7 +31,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 NOT_RUN_AT_MOST = 20
 
 #: The languages of blocks; `text` is neither code nor data.
-LANGUAGES = {"console", "json", "python", "sh", "text", "toml"}
+LANGUAGES = {"console", "html", "json", "python", "sh", "text", "toml"}
 
 
 def reason_not_to_run(block: Block) -> str | None:

@@ -21,13 +21,14 @@ from trunkline.host import HostOptions, ServeOptions
 from trunkline.server.http import AsgiOptions, HttpOptions
 from trunkline.server.prompts import PromptOptions
 from trunkline.server.resources import ResourceOptions
-from trunkline.server.server import ServerOptions
+from trunkline.server.server_options import ServerOptions
 from trunkline.server.tools import ToolOptions
 
 REFERENCE = ROOT / "docs" / "reference"
 #: Members of a server or a client that are called by the package itself.
 INNER = {
-    *("acquire_lifespans", "call_in_middleware", "call_mounted", "capabilities", "discovered", "elicitor_for"),
+    *("acquire_lifespans", "call_in_middleware", "call_mounted", "capabilities", "check_apps", "discovered"),
+    *("draining", "elicitor_for", "has_state_keys", "metrics", "put_page", "telemetry", "traces_requests"),
     *("initialized", "lifespan_value", "notification_received", "pool", "read", "release", "resume", "seal", "timers"),
 }
 
@@ -64,7 +65,7 @@ def _public(kind: type) -> list[str]:
         pytest.param("server", sorted(ServerOptions.__annotations__), id="options-of-a-server"),
         pytest.param("server", sorted(AsgiOptions.__annotations__), id="options-of-an-application"),
         pytest.param("server", sorted(HttpOptions.__annotations__), id="options-of-http"),
-        pytest.param("server", [each.name for each in fields(ToolOptions)], id="options-of-a-tool"),
+        pytest.param("server", list(ToolOptions.__struct_fields__), id="options-of-a-tool"),
         pytest.param("server", [each.name for each in fields(ResourceOptions)], id="options-of-a-resource"),
         pytest.param("server", [each.name for each in fields(PromptOptions)], id="options-of-a-prompt"),
         pytest.param("context", _public(Context), id="methods-of-a-context"),

@@ -25,7 +25,17 @@ each_era = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
 @pytest.mark.parametrize(
     "name",
-    ["both_eras", "composition", "dependencies", "generator", "hello", "middleware", "pydantic_models", "weather"],
+    [
+        "both_eras",
+        "composition",
+        "dependencies",
+        "generator",
+        "hello",
+        "middleware",
+        "pydantic_models",
+        "weather",
+        "weather_app",
+    ],
 )
 async def test_an_example_runs_as_a_program_and_lists_its_tools(name: str) -> None:
     async with Client(EXAMPLES / name / "server.py") as client:

@@ -29,7 +29,7 @@ async def test_followers_get_the_changed_lists_once_per_loop_iteration(tmp_path:
     told: list[tuple[str, ...]] = []
     made = server("one")
     async with on_stage({"a": made, "b": server("two")}, tmp_path) as stage:
-        core = stage.gateway._core
+        core = stage.gateway.core
         unfollow = core.follow_catalog(told.append)
         await until(made.hub.listeners)
         made.add_tool(_nothing, name="three")
@@ -57,7 +57,7 @@ async def test_a_list_that_is_the_same_again_is_no_change(tmp_path: Path) -> Non
     told: list[tuple[str, ...]] = []
     made = server("one")
     async with on_stage({"a": made}, tmp_path) as stage:
-        stage.gateway._core.follow_catalog(told.append)
+        stage.gateway.core.follow_catalog(told.append)
         await until(made.hub.listeners)
         made.changed("tools")
         await quiet()
@@ -75,13 +75,13 @@ async def test_a_change_right_after_the_start_is_not_missed(upstream: str, tmp_p
 async def test_a_server_that_is_not_there_cannot_be_used(tmp_path: Path) -> None:
     async with on_stage({}, tmp_path) as stage:
         with pytest.raises(ServerUnavailable, match="no server 'x'"):
-            stage.gateway._core.upstream("x")
+            stage.gateway.core.upstream("x")
 
 
 async def test_what_leads_back_to_the_host_is_not_in_its_catalog(tmp_path: Path) -> None:
     async with on_stage({"a": server("one")}, tmp_path) as stage:
         mirror = server("one", "two")
-        mirror.experimental = {GATEWAYS: {"ids": ["other", stage.gateway._core.id]}}
+        mirror.experimental = {GATEWAYS: {"ids": ["other", stage.gateway.core.id]}}
         await stage.host.add_server("b", mirror)
         await until(lambda: stage.host.status()[1].state == "ready")
         assert list(stage.host.catalog.tools) == ["a/one"]

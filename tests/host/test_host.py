@@ -514,3 +514,22 @@ async def test_servers_get_the_client_info_of_the_host(tmp_path: Path) -> None:
         await host.call_tool("s/look")
 
     assert seen == ["code-review-tool"]
+
+
+async def test_a_server_is_stopped_until_it_is_started_again(tmp_path: Path) -> None:
+    made = Server("shop")
+
+    @made.tool
+    async def buy(what: str) -> str:
+        """Buy something."""
+        return what
+
+    async with Host.open({"shop": made}, folder=tmp_path, typed=True) as host:
+        await host.stop("shop")
+        [stopped] = host.status()
+        assert (stopped.state, stopped.tools) == ("stopped", 0)
+        await host.start("shop")
+        [started] = host.status()
+        assert (started.state, started.tools) == ("ready", 1)
+        await host.start("shop")
+        assert host.status()[0].restarts == started.restarts

@@ -31,8 +31,16 @@ RESULTS: Mapping[str, str] = {
     "resources/unsubscribe": "EmptyResult",
     "server/discover": "DiscoverResult",
     "subscriptions/listen": "SubscriptionsListenResult",
+    "tasks/cancel": "CancelTaskResult",
+    "tasks/get": "GetTaskResult",
+    "tasks/list": "ListTasksResult",
+    "tasks/result": "CallToolResult",
     "tools/call": "CallToolResult",
     "tools/list": "ListToolsResult",
+}
+#: What an extension adds to a revision.
+EXTENSIONS: Mapping[str, Sequence[str]] = {
+    "2026-07-28": ("tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks")
 }
 
 
@@ -56,6 +64,8 @@ def _requests(sent: Sequence[Any]) -> dict[Any, dict[str, Any] | None]:
 
 
 def _problems(revision: str, message: Any, requests: Mapping[Any, dict[str, Any] | None]) -> list[str]:
+    if message.get("method") in EXTENSIONS.get(revision, ()):
+        return []
     if "method" in message:
         name = _methods(revision).get(message["method"])
         return [f"{message['method']} is not in {revision}"] if name is None else _check(revision, name, message)
@@ -66,6 +76,11 @@ def _problems(revision: str, message: Any, requests: Mapping[Any, dict[str, Any]
     if message["result"].get("resultType") == "input_required":
         name = "InputRequiredResult"
     spoken = request.get("params", {}).get("_meta", {}).get(VERSION, revision)
+    if request["method"] in EXTENSIONS.get(spoken, ()) or message["result"].get("resultType") == "task":
+        # An extension has no schema of this kind.
+        return []
+    if "task" in request.get("params", {}) and "task" in message["result"]:
+        name = "CreateTaskResult"
     return [] if name is None else _check(spoken, name, message["result"])
 
 

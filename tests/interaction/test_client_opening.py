@@ -35,7 +35,8 @@ async def test_a_client_sends_its_info_capabilities_and_version(wire: Wire) -> N
     async with script.client():
         params = script.received[0]["params"]
         assert (script.received[0]["method"], params["protocolVersion"]) == ("initialize", wire.revision)
-        assert (params["capabilities"], params["clientInfo"]["name"]) == ({}, "trunkline")
+        assert set(params["capabilities"]) == {"extensions"}
+        assert params["clientInfo"]["name"] == "trunkline"
         assert params["clientInfo"]["version"]
 
 
@@ -167,7 +168,7 @@ async def test_each_request_has_the_client_info_version_and_capabilities(wire: W
         await client.list_prompts()
         metas = [message["params"]["_meta"] for message in script.received]
         assert [meta[f"{META}protocolVersion"] for meta in metas] == [wire.revision] * 3
-        assert [set(meta[f"{META}clientCapabilities"]) for meta in metas] == [{"sampling"}] * 3
+        assert [set(meta[f"{META}clientCapabilities"]) for meta in metas] == [{"extensions", "sampling"}] * 3
         assert [meta[f"{META}clientInfo"]["name"] for meta in metas] == ["trunkline"] * 3
 
 

@@ -29,7 +29,12 @@ ACCEPT = "application/json, text/event-stream"
 MARK = "x-raw-number"
 META = "io.modelcontextprotocol/"
 #: Which member of the params is mirrored in a header, by method.
-NAMED: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED: Mapping[str, str] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 
 
 class Inbox(Protocol):

@@ -96,7 +96,8 @@ def test_the_era_is_remembered_for_the_next_client() -> None:
 
 def test_what_the_client_can_answer_decides_which_tools_there_are(everything: SharedClient) -> None:
     names = {tool.name for tool in everything.run(lambda client: client.list_tools())}
-    assert len(names) == 17
+    assert len(names) == 19
+    assert {"trigger-sampling-request-async", "trigger-elicitation-request-async"} <= names
     assert {"get-roots-list", "trigger-sampling-request", "trigger-url-elicitation"} <= names
 
 
@@ -201,9 +202,9 @@ def test_an_unknown_tool_raises(everything: SharedClient) -> None:
         call(everything, "nothing")
 
 
-def test_a_tool_that_must_be_a_task_says_so(everything: SharedClient) -> None:
-    with pytest.raises(ToolError, match="requires task augmentation"):
-        call(everything, "simulate-research-query", topic="rivers")
+def test_a_tool_that_must_be_a_task_is_called_as_one(everything: SharedClient) -> None:
+    report = call(everything, "simulate-research-query", topic="rivers").text
+    assert report.startswith("# Research Report: rivers\n")
 
 
 # --- questions

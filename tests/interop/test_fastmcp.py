@@ -1,21 +1,23 @@
-"""FastMCP as server of our client and as client of our server, where an environment that has it is named."""
+"""FastMCP as server of our client and as client of our server, from an environment of its own or one that is named."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import trunkline.types as t
 from tests.interop.peers import NEWEST_HANDSHAKE, PROGRAMS, program
+from tests.interop.web import FASTMCP
 from tests.support import run_async
 from trunkline import Client
 
-PYTHON = os.environ.get("TRUNKLINE_FASTMCP_PYTHON", "")
+PYTHON = os.environ.get("TRUNKLINE_FASTMCP_PYTHON", str(FASTMCP))
 
-pytestmark = pytest.mark.skipif(not PYTHON, reason="TRUNKLINE_FASTMCP_PYTHON names no interpreter that has FastMCP")
+pytestmark = pytest.mark.skipif(not Path(PYTHON).exists(), reason="FastMCP is not installed: `make interop` does that")
 
 
 @pytest.mark.parametrize("revision", ["auto", NEWEST_HANDSHAKE])

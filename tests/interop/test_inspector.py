@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.interop.peers import program
-from tests.interop.web import INSPECTOR, our_url
+from tests.interop.web import INSPECTOR, listening, our_url
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 
@@ -28,12 +28,16 @@ class Inspector:
 
     def __call__(self, transport: str, method: str, *arguments: str) -> Any:
         """Have it call a method, and read the JSON that it writes."""
-        command = [str(INSPECTOR), "--cli", *self._targets[transport], "--method", method, *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=self._environment, cwd=Path.cwd()
-        )
+        done = self.run(transport, method, *arguments)
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout)
+
+    def run(self, transport: str, method: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Have it call a method, however that ends."""
+        command = [str(INSPECTOR), "--cli", *self._targets[transport], "--method", method, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=self._environment, cwd=Path.cwd()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +47,13 @@ def inspect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspector]:
         pytest.skip("node is not here: the Inspector cannot run")
     if not INSPECTOR.exists():
         pytest.skip("the Inspector is not installed: `make interop` does that")
-    with our_url() as url:
+    with our_url() as url, listening(program("ours_tasks.py", "http")) as tasks:
         targets = {
             "stdio": program("ours.py"),
             "http": [f"{url}/mcp", "--transport", "http"],
             "sse": [f"{url}/mcp/sse", "--transport", "sse"],
+            "tasks-stdio": program("ours_tasks.py"),
+            "tasks-http": [f"{tasks}/mcp", "--transport", "http"],
         }
         yield Inspector(targets, tmp_path_factory.mktemp("home"))
 
@@ -70,3 +76,32 @@ def test_it_reads_resources_and_prompts(inspect: Inspector, transport: str) -> N
     filled = inspect(transport, "prompts/get", "--prompt-name", "greet", "--prompt-args", "name=Ann")
     assert read["contents"][0]["text"] == "as it was"
     assert filled["messages"][0]["content"]["text"] == "Greet Ann in a kind tone."
+
+
+# --- tasks: where a tool requires that, or the server decides so ------------------------------------------------------
+
+TASKS = pytest.mark.parametrize("transport", ["tasks-stdio", "tasks-http"])
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+@ERAS
+@TASKS
+def test_it_runs_a_tool_as_a_task(inspect: Inspector, transport: str, era: str) -> None:
+    called = inspect(transport, "tools/call", "--protocol-era", era, "--tool-name", "triple", "--tool-arg", "number=14")
+    assert called["content"] == [{"type": "text", "text": "42"}]
+
+
+@ERAS
+@TASKS
+def test_it_shows_the_error_of_a_task(inspect: Inspector, transport: str, era: str) -> None:
+    done = inspect.run(transport, "tools/call", "--protocol-era", era, "--tool-name", "break_down")
+    assert (done.returncode != 0, "the printer is on fire" in done.stderr) == (True, True)
+
+
+@TASKS
+def test_it_shows_what_a_failed_tool_says(inspect: Inspector, transport: str) -> None:
+    done = inspect.run(transport, "tools/call", "--protocol-era", "modern", "--tool-name", "fail")
+    older = inspect.run(transport, "tools/call", "--protocol-era", "legacy", "--tool-name", "fail")
+    assert json.loads(done.stdout)["content"] == [{"type": "text", "text": "out of paper"}]
+    # In the older form it shows the status message of a task that failed.
+    assert "out of paper" in older.stderr

@@ -17,9 +17,10 @@ from mcp.client.sse import sse_client
 
 from tests.interop.peers import PROGRAMS, is_handshake, program
 
-__all__ = ["INSPECTOR", "INTEROP", "listening", "node", "node_json", "official_web_client", "our_url"]
+__all__ = ["FASTMCP", "INSPECTOR", "INTEROP", "listening", "node", "node_json", "official_web_client", "our_url"]
 
 INTEROP = Path(__file__).parents[2] / ".interop"
+FASTMCP = INTEROP / "fastmcp" / "bin" / "python"
 INSPECTOR = INTEROP / "inspector" / "node_modules" / ".bin" / "mcp-inspector"
 
 
@@ -65,7 +66,7 @@ def node(name: str, *arguments: str) -> list[str]:
     if runtime is None:
         pytest.skip("node is not here: programs of the TypeScript SDK cannot run")
     packages = INTEROP / "node_modules" / "@modelcontextprotocol"
-    needed = ("client", "server", "node", "sdk")
+    needed = ("client", "server", "node", "sdk", "ext-tasks")
     if not all((packages / package).is_dir() for package in needed):
         pytest.skip("the TypeScript SDK is not installed: `make interop` does that")
     # Packages are found from where a program lies, not from where it is run.

@@ -1,13 +1,24 @@
-"""The caller: what a capability path means, and where the log level and the principal come from."""
+"""The caller: what a capability path means in a revision, and where the log level and the principal come from."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
-from trunkline.protocol.caller import MEMORY, STDIO, STREAM, Caller, Origin, Principal, Session, supports
-from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from trunkline.protocol.caller import (
+    MEMORY,
+    STDIO,
+    STREAM,
+    Caller,
+    Origin,
+    Principal,
+    Session,
+    supports,
+    usable_capabilities,
+)
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES, REVISIONS, Revision
 
 
 @pytest.mark.parametrize(
@@ -66,3 +77,43 @@ def test_the_principal_of_a_caller_is_the_one_its_message_came_with() -> None:
 @pytest.mark.parametrize("origin", [STDIO, MEMORY, STREAM], ids=lambda origin: origin.transport)
 def test_local_origins_have_no_principal_and_no_headers(origin: Origin) -> None:
     assert (origin.principal, origin.headers) == (None, None)
+
+
+# --- capabilities that a revision does not have ----------------------------------------------------------------------
+
+ALL: dict[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {"listChanged": True},
+    "extensions": {"x/y": {}},
+    "z": 1,
+}
+NO_PAGES_AND_TOOLS = {**ALL, "elicitation": {"form": {}}, "sampling": {"context": {}}}
+NO_ELICITATION = {name: value for name, value in NO_PAGES_AND_TOOLS.items() if name != "elicitation"}
+
+
+@pytest.mark.parametrize(
+    ("revision", "usable"),
+    list(zip(REVISIONS, [NO_ELICITATION, NO_ELICITATION, NO_PAGES_AND_TOOLS, ALL, ALL], strict=True)),
+    ids=REVISION_NAMES,
+)
+def test_a_session_has_the_capabilities_that_its_revision_has(revision: Revision, usable: dict[str, Any]) -> None:
+    declared = copy.deepcopy(ALL)
+    assert usable_capabilities(declared, revision) == usable
+    assert Session(revision, None, declared, origin=STDIO).caller.capabilities == usable
+    assert declared == ALL
+
+
+@pytest.mark.parametrize("revision", REVISIONS, ids=REVISION_NAMES)
+@pytest.mark.parametrize(
+    "declared", [{}, {"sampling": None}, {"sampling": 5}, {"sampling": ["tools"]}, {"sampling": {}}], ids=str
+)
+def test_capabilities_of_any_form_are_kept_if_no_revision_takes_them_away(
+    revision: Revision, declared: dict[str, Any]
+) -> None:
+    assert usable_capabilities(declared, revision) == declared
+
+
+def test_an_older_revision_has_forms_however_elicitation_was_declared() -> None:
+    caller = Session(REVISIONS[2], None, {"elicitation": {"url": {}}}, origin=STDIO).caller
+    assert (caller.supports("elicitation.form"), caller.supports("elicitation.url")) == (True, False)

@@ -47,13 +47,30 @@ Table = Callable[[Revision], Mapping[str, Method]]
 @pytest.mark.parametrize("revision", EACH)
 @pytest.mark.parametrize("table", TABLES)
 def test_a_revision_has_exactly_the_methods_of_its_schema(table: Table, revision: Revision) -> None:
-    assert sorted(table(revision)) == INDEX[revision.name][table.__name__]
+    known = INDEX[revision.name][table.__name__]
+    rows = table(revision)
+    # What an extension adds is in no schema of the core.
+    assert sorted(name for name, row in rows.items() if name in known or row.extension is None) == known
+
+
+def test_the_methods_of_extensions_belong_to_the_ones_that_come_along() -> None:
+    added = {row.name: row.extension for row in METHODS if row.extension is not None}
+    tasks, skills = "io.modelcontextprotocol/tasks", "io.modelcontextprotocol/skills"
+    assert added == {
+        "tasks/get": tasks,
+        "tasks/update": tasks,
+        "tasks/cancel": tasks,
+        "notifications/tasks": tasks,
+        "skills/list": skills,
+        "skills/get": skills,
+        "resources/directory/read": skills,
+    }
 
 
 def test_there_is_one_row_for_each_method_of_any_revision() -> None:
     ways = [name for revision in INDEX.values() for way, names in revision.items() if "_to_" in way for name in names]
-    assert sorted(BY_NAME) == sorted(set(ways))
-    assert len(METHODS) == len(BY_NAME) == 34
+    assert sorted(name for name in BY_NAME if name in ways or BY_NAME[name].extension is None) == sorted(set(ways))
+    assert len(METHODS) == len(BY_NAME) == 39
 
 
 def test_a_table_cannot_be_changed() -> None:
@@ -65,9 +82,10 @@ def test_a_table_cannot_be_changed() -> None:
 @pytest.mark.parametrize("revision", EACH)
 @pytest.mark.parametrize("method", [pytest.param(each, id=each.name) for each in METHODS if each.cacheable])
 def test_a_cacheable_method_is_answered_with_cache_hints(method: Method, revision: Revision) -> None:
-    members = INDEX[revision.name]["definitions"].get(method.result.__name__, {"properties": []})["properties"]
     assert issubclass(method.result, t.CacheableResult)
-    assert ("ttlMs" in members) is revision.cache_hints
+    if method.extension is None:
+        members = INDEX[revision.name]["definitions"].get(method.result.__name__, {"properties": []})["properties"]
+        assert ("ttlMs" in members) is revision.cache_hints
 
 
 def test_only_three_methods_may_be_answered_with_a_question() -> None:
@@ -78,7 +96,8 @@ def test_only_three_methods_may_be_answered_with_a_question() -> None:
 
 def test_the_header_repeats_a_member_that_the_params_have() -> None:
     named = {method.name: method.name_member for method in METHODS if method.name_member}
-    assert named == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+    tasks = dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "task_id")
+    assert named == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri", **tasks}
 
 
 def test_only_listen_is_a_stream() -> None:
@@ -104,10 +123,16 @@ def test_a_row_has_the_sender_of_a_method(name: str, sender: str) -> None:
         ("roots/list", "roots"),
         ("completion/complete", "completions"),
         ("ping", None),
+        ("tasks/get", "tasks"),
+        ("skills/list", "extensions/io.modelcontextprotocol/skills"),
     ],
 )
 def test_a_method_needs_what_its_receiver_declares(name: str, capability: str | None) -> None:
     assert capability_needed(BY_NAME[name], NEWEST_HANDSHAKE) == capability
+
+
+def test_a_method_of_an_extension_needs_the_extension() -> None:
+    assert capability_needed(BY_NAME["tasks/get"], NEWEST) == "extensions/io.modelcontextprotocol/tasks"
 
 
 def test_completion_needed_no_capability_before_there_was_one() -> None:
@@ -147,6 +172,8 @@ def test_the_params_of_every_method_can_be_decoded(method: Method) -> None:
         "level": "info",
         "data": None,
         "taskId": "t",
+        "inputResponses": {},
+        "ttlMs": None,
         "elicitationId": "e",
     }
     example |= {

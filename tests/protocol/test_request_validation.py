@@ -49,6 +49,9 @@ PARAMS: dict[str, dict[str, Any]] = {
     "tasks/get": {"taskId": "x"},
     "tasks/result": {"taskId": "x"},
     "tasks/cancel": {"taskId": "x"},
+    "tasks/update": {"taskId": "x", "inputResponses": {}},
+    "skills/get": {"uri": "skill://a/SKILL.md"},
+    "resources/directory/read": {"uri": "skill://a"},
 }
 
 
@@ -356,6 +359,11 @@ MISMATCH = -32020
         pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?YWRk?="}, NONE, id="encoded"),
         pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?!?="}, MISMATCH, id="no Base64"),
         pytest.param("tools/list", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "tools/list"}, NONE, id="no name"),
+        # A task may be left unnamed, and not be misnamed.
+        pytest.param("tasks/get", {"taskId": "t1", "_meta": META}, {SAID: STATELESS_NAME, METHOD: "tasks/get"}, NONE,
+                     id="task not named"),
+        pytest.param("tasks/get", {"taskId": "t1", "_meta": META},
+                     {SAID: STATELESS_NAME, METHOD: "tasks/get", NAME: "t2"}, MISMATCH, id="another task"),
         # Errors about the revision come before other errors.
         pytest.param("tools/list", {"_meta": {**META, VERSION: UNKNOWN}}, {SAID: UNKNOWN}, -32022, id="unknown"),
         pytest.param("tools/list", {"_meta": {**META, VERSION: HANDSHAKE}}, {SAID: HANDSHAKE}, -32022, id="old"),

@@ -181,7 +181,7 @@ def test_our_client_sends_no_capability_the_specification_lacks() -> None:
             return peer.greeting["params"]["capabilities"]
 
     capabilities = run_async(main())
-    assert capabilities.keys() <= {"sampling", "elicitation", "roots"}
+    assert capabilities.keys() <= {"sampling", "elicitation", "roots", "tasks", "extensions"}
     assert "maxTokens" not in capabilities["sampling"]
 
 

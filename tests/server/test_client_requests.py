@@ -380,6 +380,23 @@ async def test_sampling_with_tools_needs_the_client_capability() -> None:
     assert error["data"] == {"requiredCapabilities": {"sampling": {"tools": {}}}}
 
 
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+async def test_sampling_with_tools_fails_in_a_revision_without_it(revision: str) -> None:
+    # The model would be asked without its tools, and the handler would not learn of it.
+    async with reach(serving(_with_tools), revision, {"sampling": {"tools": {}}}) as peer:
+        talk = await peer.converse_tool("f", {SAMPLE: SAID})
+    assert (talk.questions, talk.text) == ([], f"Protocol revision {revision} has no sampling with tools")
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+async def test_a_handler_can_check_for_a_capability_that_the_revision_does_not_have(revision: str) -> None:
+    async def f(ctx: Context) -> str:
+        return ",".join(name for name in ("elicitation.url", "sampling.tools") if ctx.client.supports(name))
+
+    async with reach(serving(f), revision, {**PAGES, "sampling": {"tools": {}}}) as peer:
+        assert text(await peer.call("f")) == ""
+
+
 def _turn(role: Any, *blocks: Any) -> t.SamplingMessage:
     return t.SamplingMessage(role=role, content=list(blocks))
 

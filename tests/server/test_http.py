@@ -149,11 +149,6 @@ async def test_loopback_needs_no_authentication(host: str) -> None:
     assert (await ran(Workshop().server, host=host))[0]
 
 
-async def test_several_workers_are_not_supported() -> None:
-    with pytest.raises(ConfigError, match="workers= must be 1"):
-        await Server("s").run_async("http", workers=2)
-
-
 async def test_an_unknown_option_of_run_is_rejected() -> None:
     with pytest.raises(TypeError, match="HTTP has no option 'prot'; did you mean 'port'"):
         await Server("s").run_async("http", prot=1)  # type: ignore[call-arg]

@@ -6,7 +6,8 @@ import base64
 import logging
 import os
 import string
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -17,7 +18,8 @@ from msgspec.json import decode
 
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.protocol.limits import Limits
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, read_keys, request_digest
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, request_digest
+from trunkline.server.sealing import read_keys
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
@@ -34,10 +36,39 @@ class Clock:
         return self.time
 
 
-def make_seal(
-    *keys: bytes, server: str = "weather", limits: Limits | None = None, clock: Clock | None = None
-) -> StateSeal:
-    return StateSeal(keys or (KEY,), server=server, limits=limits or Limits(), now=clock or Clock(), random=os.urandom)
+T = TypeVar("T")
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never waits: states of one process are kept in memory."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it waits")
+
+
+class Seal:
+    """A seal whose coroutines are run at once."""
+
+    def __init__(self, inner: StateSeal) -> None:
+        self.inner = inner
+
+    def seal(self, state: RoundState, *, binding: StateBinding) -> str:
+        return done(self.inner.seal(state, binding=binding))
+
+    def open(self, text: str, *, binding: StateBinding) -> RoundState:
+        return done(self.inner.open(text, binding=binding))
+
+    def spend(self, nonce: str) -> bool:
+        return done(self.inner.keeper.spend(nonce))
+
+
+def make_seal(*keys: bytes, server: str = "weather", limits: Limits | None = None, clock: Clock | None = None) -> Seal:
+    return Seal(
+        StateSeal(keys or (KEY,), server=server, limits=limits or Limits(), now=clock or Clock(), random=os.urandom)
+    )
 
 
 def some_state(**changes: Any) -> RoundState:
@@ -109,7 +140,7 @@ def test_a_state_without_a_json_form_cannot_be_sealed() -> None:
 # --- Refusing
 
 
-def refused(seal: StateSeal, text: str, binding: StateBinding = BINDING) -> InvalidParams:
+def refused(seal: Seal, text: str, binding: StateBinding = BINDING) -> InvalidParams:
     with pytest.raises(InvalidParams) as caught:
         seal.open(text, binding=binding)
     assert caught.value.message == REFUSAL
@@ -117,7 +148,7 @@ def refused(seal: StateSeal, text: str, binding: StateBinding = BINDING) -> Inva
 
 
 def sealed_always_alike() -> str:
-    seal = StateSeal((KEY,), server="weather", limits=Limits(), now=Clock(), random=lambda count: bytes(count))
+    seal = Seal(StateSeal((KEY,), server="weather", limits=Limits(), now=Clock(), random=lambda count: bytes(count)))
     return seal.seal(some_state(), binding=BINDING)
 
 

@@ -6,14 +6,20 @@ mypy reads this file with all the others and fails where an ``assert_type`` does
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, assert_never, assert_type
+from typing import Any, Literal, TypedDict, assert_never, assert_type
 
 import msgspec
 import pydantic
 
 import trunkline.types as t
-from trunkline import Context
-from trunkline.server import AcceptedElicitation, CancelledElicitation, DeclinedElicitation, SamplingResult
+from trunkline import BlockingContext, Context, Handle
+from trunkline.server import (
+    AcceptedElicitation,
+    BlockingHandle,
+    CancelledElicitation,
+    DeclinedElicitation,
+    SamplingResult,
+)
 from trunkline.types.json_values import JsonObject
 
 
@@ -101,3 +107,29 @@ async def a_log_call_has_one_order(ctx: Context) -> None:
     await ctx.log("info", "started", step=1)
     await ctx.log("info", {"disk": "full"}, extra={"percent": 100})
     await ctx.log("started", "info")  # type: ignore[arg-type]
+
+
+class Draft(TypedDict):
+    """A value that is a dictionary at run time."""
+
+    lines: list[str]
+
+
+async def a_handle_has_the_type_of_its_value(ctx: Context) -> None:
+    """By the value, or by the type that is given."""
+    trip = await ctx.handle(Trip("Oslo"), ttl=60, key="trip")
+    assert_type(trip, Handle[Trip])
+    assert_type(trip.value, Trip)
+    assert_type(await ctx.handle(Draft(lines=[]), type=Draft), Handle[Draft])
+    await ctx.handle(Trip("Oslo"), type=Trip | None)
+    async with trip.edit() as value:
+        assert_type(value, Trip)
+    await trip.set("Oslo")  # type: ignore[arg-type]
+
+
+def a_blocking_handle_has_it_too(ctx: BlockingContext) -> None:
+    """In a sync function."""
+    trip = ctx.handle(Trip("Oslo"))
+    assert_type(trip, BlockingHandle[Trip])
+    with trip.edit() as value:
+        assert_type(value, Trip)

@@ -15,6 +15,10 @@ import pytest
 
 from tests.transports.loops import LOOPS, run_on
 from trunkline.client.targets import _InProcessLink
+from trunkline.extensions.tasks.exchange import UnconnectedLink
+from trunkline.host.upstreams.broker.messages import Welcome
+from trunkline.host.upstreams.broker.multiplexer import LocalParticipant, Multiplexer
+from trunkline.host.upstreams.broker.worker import BrokeredLink
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
@@ -29,6 +33,7 @@ from trunkline.transports.http.server.legacy_sse import LegacySseServerLink
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.sessions import HttpSession, SessionLink, SessionRegistry, SessionRequestTransport
+from trunkline.transports.http.server.shared.sessions import SharedRequestTransport, _SharedLink
 from trunkline.transports.http.server.single_request import HandshakeRequestTransport, SingleRequestTransport
 from trunkline.transports.link import Link, LinkWrapper
 from trunkline.transports.memory import MemoryLink, memory_pair
@@ -139,9 +144,14 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
     Recorder: lambda: Recorder(memory_pair()[0], side="client"),
     _InProcessLink: lambda: _InProcessLink(memory_pair()[0], None),
     _Player: lambda: _Player(Recording(()), None, 0.0),
+    UnconnectedLink: UnconnectedLink,
+    BrokeredLink: lambda: BrokeredLink(memory_pair()[0], Welcome(pid=7)),  # type: ignore[arg-type]  # any link
+    LocalParticipant: lambda: LocalParticipant(Multiplexer(memory_pair()[0])),
 }
 #: Links that are checked in pairs only: they need something at their other end.
 IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
+#: Links of sessions that workers share: they need a backplane, and are checked with one (``http/shared``).
+SHARED = {SharedRequestTransport, _SharedLink}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
@@ -158,7 +168,7 @@ def test_every_link_of_the_package_is_checked() -> None:
         subclasses = pending.pop().__subclasses__()
         found.update(kind for kind in subclasses if kind.__module__.startswith("trunkline."))
         pending += subclasses
-    assert found == ALONE.keys() | IN_PAIRS
+    assert found == ALONE.keys() | IN_PAIRS | SHARED
 
 
 class Special(MemoryLink):

@@ -37,6 +37,8 @@ _ANSWERS: Mapping[str, Any] = {
     "What should the resource say?": {"value": "good morning"},
     "What shall the prompt be about?": {"value": "rails"},
     "Please provide inputs for the following fields:": {"name": "Ann", "check": True, "number": 2.5},
+    "Please provide inputs for the following fields (async task demo):": {"name": "Ann", "agreeToTerms": False},
+    '"Python" can mean several things. Which one is meant?': {"interpretation": "snake"},
 }
 
 

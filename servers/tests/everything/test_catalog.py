@@ -325,4 +325,4 @@ def test_without_extras_only_the_official_features_are_offered() -> None:
             )
             return *counts, (client.server_capabilities or {}).get("experimental")
 
-    assert run_async(main()) == (16, 4, 7, None)
+    assert run_async(main()) == (19, 4, 7, None)

@@ -25,10 +25,12 @@ Seen = tuple[str, str]
 #: What is not shown, and why.
 EXEMPT: Mapping[Seen, str] = {
     **{
-        (sender, method): "tasks come with an issue of their own"
-        for sender in ("client", "server")
-        for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status")
+        ("client", method): "skills are an extension that this server does not have"
+        for method in ("skills/list", "skills/get", "resources/directory/read")
     },
+    ("server", "tasks/cancel"): "no task of the client is given up",
+    ("server", "tasks/list"): "the server knows the tasks that it has asked for",
+    ("client", "notifications/tasks/status"): "our client leaves it to the server to look, as it must anyway",
     ("server", "ping"): "a server that is asked something all the time need not ask whether anybody is there",
     ("server", "notifications/cancelled"): "sent when the server gives a question or a stream up, at its end",
     ("client", "notifications/progress"): "no question of this server takes so long that progress is wanted",
@@ -56,6 +58,21 @@ async def _listen(client: Client) -> None:
 async def _subscribe(client: Client) -> None:
     await client.subscribe(NOTE_URI)
     await client.unsubscribe(NOTE_URI)
+
+
+async def _run_task(client: Client) -> None:
+    arguments = {"topic": "Python", "ambiguous": True}
+    task = await client.start_task("simulate-research-query", arguments)
+    await task.result()
+    task = await client.start_task("simulate-research-query", arguments)
+    await task.cancel()
+
+
+async def _listen_to_task(client: Client) -> None:
+    task = await client.start_task("simulate-research-query", {"topic": "Python", "ambiguous": True})
+    listening = asyncio.ensure_future(client.request("subscriptions/listen", {"notifications": {"taskIds": [task.id]}}))
+    await task.result()
+    listening.cancel()
 
 
 def _tool(name: str, **arguments: Any) -> Callable[[Client], Awaitable[Any]]:
@@ -87,6 +104,10 @@ STEPS: tuple[tuple[str, Callable[[Client], Awaitable[Any]]], ...] = (
     ("notifications/message", _tool("toggle-simulated-logging")),
     ("notifications/cancelled", _cancel),
     ("notifications/resources/updated", _listen),
+    ("tasks/get", _run_task),
+    ("tasks/list", lambda client: client.request("tasks/list")),
+    ("tasks/result", _tool("trigger-sampling-request-async", prompt="x")),
+    ("notifications/tasks", _listen_to_task),
 )
 
 
@@ -106,7 +127,7 @@ def shown(revision: Revision) -> frozenset[Seen]:
 async def tour(revision: Revision) -> set[Seen]:
     """Do everything with the server and give the methods that crossed the link."""
     ours, theirs = memory_pair()
-    server = make_server(numbered=0)
+    server = make_server(numbered=0, stage=0)
     recorder = Recorder(ours, side="client")
     names = {name for _, name in table(revision)}
     able: dict[str, Any] = {

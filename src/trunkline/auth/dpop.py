@@ -2,7 +2,8 @@
 
 A stolen bound token is useless: each request carries its own proof, signed for that request, token and time, and valid
 once. Nothing in a proof is trusted before its signature is verified; whether its key is the one the token names is
-checked last. Used proofs are remembered in memory, bounded, within one process.
+checked last. Used proofs are remembered in memory, bounded; a server with several workers remembers them in its
+backplane too, and accepts no proof while that cannot be reached.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,6 +31,10 @@ from trunkline.auth.verifiers import (
 )
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
+
+if TYPE_CHECKING:
+    from trunkline.auth.sharing import ValueSeal
+    from trunkline.backplane.interface import Backplane
 
 __all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVerifier", "bound_thumbprint"]
 
@@ -106,11 +111,16 @@ class DPoPPolicy:
         """Whether bound tokens are accepted."""
         return self.mode != "off"
 
-    def check(self, principal: Principal, shown: PresentedToken, headers: Mapping[str, str]) -> None:
+    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
+        """Remember used proofs for all workers of a server, and use the same nonces on each."""
+        self.proofs.share(backplane, seal)
+
+    async def check(self, principal: Principal, shown: PresentedToken, headers: Mapping[str, str]) -> None:
         """Check that a token was presented as its binding demands.
 
         Raises:
             InvalidToken: a bound token came without a valid proof, or an unbound one where bound ones are required.
+            BackplaneUnavailable: whether the proof was used before cannot be known now.
         """
         key = bound_thumbprint(principal)
         if key is None:
@@ -129,7 +139,7 @@ class DPoPPolicy:
             raise InvalidProof(
                 "The token is bound to a key, and its proof cannot be checked here: method and URL are not known"
             )
-        self.proofs.check(proof, headers.target, token=shown.token, key=key)
+        await self.proofs.check(proof, headers.target, token=shown.token, key=key)
 
 
 class ProofVerifier:
@@ -140,14 +150,31 @@ class ProofVerifier:
         self._now = now
         self._seconds = seconds
         self._seen = _ReplayCache()
+        self._backplane: Backplane | None = None
+        self._own_secret = nonces is True
         given = nonces.encode() if isinstance(nonces, str) else os.urandom(32)
-        self._secret = given if nonces else None
+        #: The first makes nonces; those of all are accepted.
+        self._secrets: tuple[bytes, ...] = (given,) if nonces else ()
+        #: Since when it is known which proofs were used.
+        self._known_since = 0.0
 
-    def check(self, proof: str, target: RequestTarget, *, token: str, key: str) -> None:
+    def share(self, backplane: Backplane, seal: ValueSeal) -> None:
+        """Remember used proofs in a backplane, and use nonces that all workers make and accept."""
+        self._backplane = backplane
+        backplane.on_new_generation(self._lost_writes)
+        if self._own_secret:
+            self._secrets = seal.derived_keys(b"dpop-nonces")
+
+    def _lost_writes(self, _: str) -> None:
+        """Called when the backplane no longer knows all proofs that were used: those made until now count as used."""
+        self._known_since = self._now()
+
+    async def check(self, proof: str, target: RequestTarget, *, token: str, key: str) -> None:
         """Check that a proof is for this request and token, by the key that the token is bound to (RFC 9449, 4.3).
 
         Raises:
             InvalidProof: the proof is not valid; the message says why.
+            BackplaneUnavailable: whether it was used before cannot be known now.
         """
         signer, payload = _verify_signature(proof)
         claims = _decode_claims(payload)
@@ -157,31 +184,42 @@ class ProofVerifier:
         if _normalized_url(claims.htu) not in {_normalized_url(url) for url in target.urls}:
             raise InvalidProof("The proof is for another URL")
         self._check_nonce(claims.nonce, now)
-        if not now - self._seconds <= claims.iat <= now + self._seconds / 2:
+        if not max(now - self._seconds, self._known_since) <= claims.iat <= now + self._seconds / 2:
             raise InvalidProof("The proof is too old or from the future: check the clock")
         if claims.ath is None or not hmac.compare_digest(claims.ath.encode(), digest(token).encode()):
             raise InvalidProof("The proof is for another token")
         if not hmac.compare_digest(signer.encode(), key.encode()):
             raise InvalidProof("The proof is signed with another key than the token is bound to")
         # Last: only the holder of a valid token's key can make us store anything.
-        if not self._seen.take(key, claims.jti, now=now, until=now + 2 * self._seconds):
+        if not self._seen.take(key, claims.jti, now=now, until=now + 2 * self._seconds) or not await self._is_new(
+            key, claims.jti
+        ):
             raise InvalidProof("The proof was used before: each request needs its own")
+
+    async def _is_new(self, key: str, jti: str) -> bool:
+        """Return whether no other worker has seen a proof."""
+        if self._backplane is None:
+            return True
+        name = f"proof:{_proof_name(key, jti).hex()}"
+        return await self._backplane.put(name, b"", ttl=2 * self._seconds, only_if_absent=True)
 
     @property
     def requires_nonce(self) -> bool:
         """Whether each proof must contain our nonce."""
-        return self._secret is not None
+        return bool(self._secrets)
 
     def nonce(self, back: int = 0) -> str:
         """Return the current nonce; it is valid for five to ten minutes."""
-        assert self._secret is not None
+        return self._nonce(self._secrets[0], back)
+
+    def _nonce(self, secret: bytes, back: int) -> str:
         span = int(self._now() // _NONCE_SECONDS) - back
-        return digest(hmac.digest(self._secret, b"%d" % span, "sha256").hex())
+        return digest(hmac.digest(secret, b"%d" % span, "sha256").hex())
 
     def _check_nonce(self, given: str | None, now: float) -> None:
-        if self._secret is None:
+        if not self._secrets:
             return
-        known = (self.nonce(), self.nonce(1))
+        known = [self._nonce(secret, back) for secret in self._secrets for back in (0, 1)]
         if given is None or not any(hmac.compare_digest(given.encode(), each.encode()) for each in known):
             raise NonceRequired("The proof needs the nonce of this response's DPoP-Nonce header")
 
@@ -196,7 +234,7 @@ class _ReplayCache:
     def take(self, key: str, jti: str, *, now: float, until: float) -> bool:
         """Remember a proof; return True if it is new. When the cache is full, no proof counts as new."""
         self._forget(now)
-        name = sha256(f"{key} {jti}".encode("utf-8", "replace")).digest()
+        name = _proof_name(key, jti)
         if name in self._until or len(self._until) >= _MOST_SEEN or self._counts.get(key, 0) >= _MOST_OF_ONE:
             return False
         self._until[name] = (until, key)
@@ -214,6 +252,10 @@ class _ReplayCache:
             self._counts[key] -= 1
             if not self._counts[key]:
                 del self._counts[key]
+
+
+def _proof_name(key: str, jti: str) -> bytes:
+    return sha256(f"{key} {jti}".encode("utf-8", "replace")).digest()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

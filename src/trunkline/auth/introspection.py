@@ -108,7 +108,7 @@ class IntrospectionVerifier:
         if principal is None:
             # Shielded: a cancelled request must not cancel the introspection that others wait for.
             principal = await asyncio.shield(self._question(shown.token))
-        self.binding.check(principal, shown, headers)
+        await self.binding.check(principal, shown, headers)
         return principal
 
     def _question(self, token: str) -> asyncio.Task[Principal]:

@@ -121,7 +121,7 @@ class JWTVerifier:
         if shown is None:
             return None
         principal = await self._owner(shown.token)
-        self.binding.check(principal, shown, headers)
+        await self.binding.check(principal, shown, headers)
         return principal
 
     async def _owner(self, token: str) -> Principal:

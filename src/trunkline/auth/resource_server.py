@@ -27,7 +27,7 @@ from trunkline.auth.verifiers import (
     Verifier,
 )
 from trunkline.auth.www_authenticate import format_challenge
-from trunkline.errors import ConfigError
+from trunkline.errors import BackplaneUnavailable, ConfigError
 from trunkline.protocol.caller import AccessDenied, Principal, ScopeHierarchy, parse_scopes
 
 __all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer"]
@@ -101,13 +101,19 @@ class ResourceServer:
     # --- admission ---------------------------------------------------------------------------------------------------
 
     async def authenticate(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | AccessDenied:
-        """Authenticate a request; return its principal, or why it is denied. A failing verifier admits no request."""
+        """Authenticate a request; return its principal, or why it is denied. A failing verifier admits no request.
+
+        Raises:
+            BackplaneUnavailable: what several workers share is needed to decide, and cannot be reached now.
+        """
         try:
             if "dpop" in headers:
                 headers = TargetedHeaders(headers, RequestTarget(method, self._known_as(url)))
             principal = await self._verify(headers)
         except InvalidToken as error:
             return AccessDenied(status=401, message=f"{error}", error=error.code, scopes=self._offered())
+        except BackplaneUnavailable:
+            raise
         except Exception:
             log.exception("authentication failed")
             principal = None

@@ -34,8 +34,9 @@ def _offer(server: Server) -> str:
     registry = server.registry
     counts = {
         "tool": len(registry.tools),
-        "resource": len(registry.resources) + len(registry.templates),
+        "resource": len(registry.resources) + len(registry.templates) - len(registry.skills),
         "prompt": len(registry.prompts),
+        "skill": len(registry.skills),
     }
     return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or "nothing yet"
 
@@ -47,5 +48,6 @@ def _example(server: Server, target: str) -> str:
         required = schema.get("required") or []
         arguments = "".join(f" {one_line(key)}=..." for key in required)
         return f"trunkline call {target} {shlex.quote(one_line(name))}{arguments}"
-    kind = "prompts" if server.registry.prompts else "resources"
+    registry = server.registry
+    kind = "prompts" if registry.prompts else "skills" if registry.skills else "resources"
     return f"trunkline list {kind} {target}"

@@ -74,6 +74,9 @@ class CommandClient(Protocol):
     async def list_resource_templates(self) -> list[t.ResourceTemplate]:
         """List the resource templates."""
 
+    async def list_skills(self) -> list[t.Skill]:
+        """List the skills."""
+
     async def call_tool(
         self,
         name: str,
@@ -350,6 +353,7 @@ async def _connected(context: CommandContext, link: Link | None) -> AsyncIterato
         headers=choices.headers,
         auth=choices.token if login is None else login,
         ca_file=choices.ca_file,
+        apps=choices.apps,
         timeout=choices.timeout,
         limits=_limits(choices.timeout),
         on_stderr=None if link is not None or isinstance(target, UrlTarget) else context.stderr_received,

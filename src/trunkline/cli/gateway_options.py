@@ -187,6 +187,8 @@ class _Profile(Struct, frozen=True, kw_only=True):
     concurrent: _Count | None = None
     search: _Search | None = None
     approval: ApprovalMode | None = None
+    slow_calls: Literal["hold", "poll"] | None = None
+    task_after: _Rate | None = None
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -199,13 +201,19 @@ class _File(Struct, frozen=True, kw_only=True):
     rate: _Rate | None = None
     concurrent: _Count | None = None
     search: _Search | None = None
+    slow_calls: Literal["hold", "poll"] | None = None
+    task_after: _Rate | None = None
+    tasks_file: str | None = None
     wait: Annotated[float, Meta(ge=0)] | None = None
     starts: _Count | None = None
+    workers: Annotated[int, Meta(ge=1, le=512)] | None = None
+    backplane: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
     allowed_host: tuple[str, ...] | None = None
     issuer: str | None = None
     audience: str | None = None
+    rate_limit: str | None = None
     profile: dict[str, _Profile] = {}
 
 
@@ -242,7 +250,7 @@ def read_gateway_file(path: str) -> GatewayFile:
         raise ConfigError(f"{path}: {error}") from error
     folder = os.path.dirname(os.path.abspath(path))
     options = {name: getattr(read, name) for name in _File.__struct_fields__ if name != "profile"}
-    for name in ("policy", "lock", "certfile", "keyfile"):
+    for name in ("policy", "lock", "certfile", "keyfile", "tasks_file"):
         options[name] = _relative_to(folder, options[name])
     given = {name: value for name, value in options.items() if value is not None}
     return GatewayFile(given, {name: _profile(each, folder) for name, each in read.profile.items()})
@@ -295,4 +303,6 @@ def _profile(read: _Profile, folder: str) -> Profile:
         concurrent=read.concurrent,
         search=read.search,
         approval=read.approval,
+        slow_calls=read.slow_calls,
+        task_after=read.task_after,
     )

@@ -11,18 +11,22 @@ import logging
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
+import click
+
 from trunkline.cli.client_session import ScreenLogHandler
+from trunkline.cli.console_runner import LazyConsole
 from trunkline.cli.gateway_options import print_approval
 from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
 from trunkline.cli.options import PolicyOptions
-from trunkline.cli.ui.output import change_lines, clip_middle, current_secrets, one_line, print_notice
+from trunkline.cli.ui.output import change_lines, clip_middle, current_secrets, one_line, print_notice, writes_json_logs
 from trunkline.cli.ui.terminal import Screen, signal_handlers
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
+from trunkline.host.authorization.prompters import DeferredPrompter
 from trunkline.host.config.model import Configuration
 from trunkline.host.events import DefinitionInspected, EventsMissed, EventSubscription, ServerStateChanged
 from trunkline.host.host import Host
@@ -31,7 +35,19 @@ from trunkline.host.upstreams.supervision.upstream import ServerStatus
 from trunkline.net.addresses import reachable_url
 from trunkline.server.run import run_loop
 
-__all__ = ["GatewaySettings", "StateLineFormatter", "nothing_served", "run_gateway"]
+__all__ = [
+    "GatewaySettings",
+    "StateLineFormatter",
+    "definition_changes_printed",
+    "host_options",
+    "logs_shown",
+    "nothing_served",
+    "print_gateway_start",
+    "print_problems",
+    "reload_on_sighup",
+    "run_gateway",
+    "state_changes_printed",
+]
 
 _LONGEST_REASON = 300  # Three lines of a terminal.
 #: States that last until the user acts. States that the user chose are not reported.
@@ -107,6 +123,8 @@ class GatewaySettings(NamedTuple):
     #: Options of ``Host.serve``.
     options: Mapping[str, Any]
     verbose: bool
+    #: The port of the console (0: a free one); None: it is started when its address is asked for.
+    console: int | None = None
 
 
 def run_gateway(settings: GatewaySettings) -> None:
@@ -116,33 +134,46 @@ def run_gateway(settings: GatewaySettings) -> None:
         ConfigError: the gateway cannot be started with these settings.
     """
     resolved = resolve_inputs(settings.configuration)
+    with logs_shown(settings):
+        run_loop(_run(settings, resolved))
+
+
+@contextmanager
+def logs_shown(settings: GatewaySettings) -> Iterator[None]:
+    """Print log messages on stderr while the context is active, unless they are written as JSON."""
     log, shown = (
         logging.getLogger("trunkline"),
         ScreenLogHandler(Screen(verbose=settings.verbose), int(settings.verbose)),
     )
-    log.addHandler(shown)
+    if not writes_json_logs():
+        log.addHandler(shown)
     try:
-        run_loop(_run(settings, resolved))
+        yield
     finally:
         log.removeHandler(shown)
 
 
 async def _run(settings: GatewaySettings, resolved: ResolvedInputs) -> None:
-    stop = _StopSignal()
+    stop, prompter = _StopSignal(), DeferredPrompter()
+    console = LazyConsole(prompter, port=settings.console or 0)
     try:
         async with AsyncExitStack() as stack:
             with stop.installed():
-                options = _host_options(settings, resolved)
+                options: HostOptions = {**host_options(settings, resolved), "consent": prompter}
                 host = await stack.enter_async_context(Host.open(*settings.files, **options))
-            _tell_problems(host)
-            with _state_changes_printed(host, settings), _definition_changes_printed(host), _reload_on_sighup(host):
+                await stack.enter_async_context(console.beside(host))
+                if settings.console is not None:
+                    _print_console_url(await console.address())
+            print_problems(host)
+            with state_changes_printed(host, settings), definition_changes_printed(host), reload_on_sighup(host):
                 await _serve(host, settings)
     except asyncio.CancelledError:
         if not stop.received:
             raise
 
 
-def _host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOptions:
+def host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOptions:
+    """Return the options of the gateway's host."""
     return {
         **settings.policy_options.options(),
         **resolved.options(),
@@ -157,7 +188,7 @@ def _host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOp
 
 async def _serve(host: Host, settings: GatewaySettings) -> None:
     options: dict[str, Any] = dict(settings.options)
-    options["started"] = lambda url, token: _tell_start(url, token, options)
+    options["started"] = lambda url, token: print_gateway_start(url, token, options)
     await host.serve(**options)
 
 
@@ -186,7 +217,7 @@ class _StopSignal:
 
 
 @contextmanager
-def _reload_on_sighup(host: Host) -> Iterator[None]:
+def reload_on_sighup(host: Host) -> Iterator[None]:
     """Reload configuration and policies on SIGHUP, one reload at a time."""
     hangup = getattr(signal, "SIGHUP", None)
     again = asyncio.Event()
@@ -214,20 +245,32 @@ async def _reload(host: Host, again: asyncio.Event) -> None:
         ]
         parts += ["policy changed"] if changes.policy else []
         print_notice(f"configuration reloaded: {'; '.join(parts) or 'nothing changed'}")
-        _tell_problems(host)
+        print_problems(host)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _tell_problems(host: Host) -> None:
+def print_problems(host: Host) -> None:
+    """Print the problems of the configuration."""
     for problem in host.configuration.problems:
         print_notice(str(problem))
 
 
-def _tell_start(url: str, token: str | None, options: Mapping[str, Any]) -> None:
+def _print_console_url(url: str) -> None:
+    """Print the address of the console; its token is printed here and nowhere else."""
+    # Over stdio, stdout belongs to the protocol, and a notice would mask the token.
+    click.echo(f"trunkline: the console is at {url}", err=True)
+
+
+def print_gateway_start(url: str, token: str | None, options: Mapping[str, Any]) -> None:
     """Print the approval mode and address; called once the gateway is ready."""
     print_approval(options)
+    if options.get("metrics") is not None:
+        from trunkline.telemetry.listener import parse_metrics_address
+
+        host, port = parse_metrics_address(options["metrics"])
+        print_notice(f"metrics are served at http://{host}:{port}/metrics, health at /healthz and /readyz")
     if options.get("http") is not None:
         _tell_address(url, token, options)
     elif sys.stdin is not None and sys.stdin.isatty():
@@ -252,25 +295,41 @@ def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> No
 
 
 @contextmanager
-def _state_changes_printed(host: Host, settings: GatewaySettings) -> Iterator[None]:
-    """Print state changes of servers: all of them on a terminal or with -v, else only those that need attention."""
+def state_changes_printed(
+    host: Host, settings: GatewaySettings, *, only: Container[str] | None = None
+) -> Iterator[None]:
+    """Print state changes of servers: all of them on a terminal or with -v, else only those that need attention.
+
+    With ``only``, changes of other servers are not printed, nor that there are none.
+    """
     events = host.events()
     statuses = host.status()
     every = settings.verbose or (sys.stderr is not None and sys.stderr.isatty())
     formatter = StateLineFormatter(every=every, remote=[status.name for status in statuses if status.url is not None])
     for status in statuses:
-        _print_state(formatter, status.name, status.state, status.reason)
-    task = asyncio.get_running_loop().create_task(_follow(host, events, formatter, empty=_tell_nothing_served(host)))
+        if only is None or status.name in only:
+            _print_state(formatter, status.name, status.state, status.reason)
+    empty = only is not None or _tell_nothing_served(host)
+    task = asyncio.get_running_loop().create_task(_follow(host, events, formatter, empty=empty, only=only))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _follow(host: Host, events: EventSubscription, formatter: StateLineFormatter, *, empty: bool) -> None:
+async def _follow(
+    host: Host,
+    events: EventSubscription,
+    formatter: StateLineFormatter,
+    *,
+    empty: bool,
+    only: Container[str] | None,
+) -> None:
     async with events:
         async for event in events:
             if isinstance(event, ServerStateChanged):
+                if only is not None and event.server not in only:
+                    continue
                 _print_state(formatter, event.server, event.state, event.reason)
                 empty = empty or _tell_nothing_served(host)
             elif isinstance(event, EventsMissed):
@@ -291,7 +350,7 @@ def _tell_nothing_served(host: Host) -> bool:
 
 
 @contextmanager
-def _definition_changes_printed(host: Host) -> Iterator[None]:
+def definition_changes_printed(host: Host) -> Iterator[None]:
     """Print changed and hidden definitions to stderr, now and as they occur; clients keep stderr as a log."""
     events = host.events()
     for line in change_lines(host.inspected()):

@@ -211,6 +211,7 @@ def open_host_session(context: CommandContext) -> AbstractAsyncContextManager[Co
         "sampling": context.questions.sample,
         "elicitation": context.questions.elicit,
         "elicitation_urls": True,
+        "apps": choices.apps,
         "logging": context.show_log_message if choices.verbosity else None,
         "on_stderr": context.host_stderr_received,
         **resolved.options(),
@@ -314,6 +315,20 @@ class HostClient:
     async def list_resource_templates(self) -> list[Any]:
         """List the resource templates."""
         return self._list("template")
+
+    async def list_skills(self) -> list[Any]:
+        """List the skills; of all servers together, each under its label."""
+        skills = [each for each in await self._host.list_skills() if self._server in (None, each.server)]
+        if self._server is not None:
+            return [each.entry for each in skills]
+        return [
+            msgspec.structs.replace(
+                each.entry,
+                uri=item_id(each.server, each.uri),
+                frontmatter={**each.entry.frontmatter, "name": each.label},
+            )
+            for each in skills
+        ]
 
     def _list(self, kind: ItemKind) -> list[Any]:
         catalog = self._host.catalog

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from trunkline.auth.client import LoggedOut, log_out
-from trunkline.auth.credential_store import CredentialStore, MemoryStore, find_store
+from trunkline.auth.credential_store import CredentialStore
 from trunkline.auth.oauth import OAuth, may_carry_secrets
-from trunkline.auth.token_store import StoredLogin, delete_logins, find_login, stored_logins
+from trunkline.auth.token_store import StoredLogin, find_login, stored_logins
 from trunkline.cli.ui.elicitation import display_host
 from trunkline.cli.ui.output import one_line, print_notice
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, is_interactive
 from trunkline.errors import AuthError
-
-if TYPE_CHECKING:
-    from trunkline.auth.driver import FetchFunction
+from trunkline.host.logins import LoginTarget, log_in, user_logins
 
 __all__ = ["GatewayUser", "LoginOptions", "end_logins", "get_login", "list_logins", "login_document", "stored_login"]
 
@@ -85,13 +83,12 @@ async def _store(owner: GatewayUser | None = None) -> CredentialStore:
     if owner is not None:
         from trunkline.auth.credential_store import FileStore
         from trunkline.host.state_files import private_folder, state_folder
-        from trunkline.host.upstreams.routing.router import user_store_path
+        from trunkline.host.upstreams.routing.credentials import user_store_path
 
         path = user_store_path(state_folder(), issuer=owner.issuer, subject=owner.subject)
         private_folder(path.parent)
         return FileStore(path)
-    # Finding the system's keyring may take a while.
-    return await asyncio.to_thread(find_store, None)
+    return await user_logins()
 
 
 # --- logging in -------------------------------------------------------------------------------------------------------
@@ -103,45 +100,10 @@ async def get_login(wanted: LoginOptions) -> StoredLogin | None:
     Raises:
         TrunklineError: it failed; the previous login is still stored.
     """
-    from trunkline.client.client import Client
-
-    fresh = MemoryStore()
-    pages = _LoginPage(browser=wanted.browser)
-    options = OAuth(
-        client_id=wanted.client_id, scopes=tuple(wanted.scopes) or None, store=fresh, open_browser=pages.open
+    target = LoginTarget(
+        url=wanted.url, scopes=tuple(wanted.scopes), client_id=wanted.client_id, ca_file=wanted.ca_file
     )
-    async with Client(wanted.url, auth=options, ca_file=wanted.ca_file):
-        pass
-    if not await fresh.keys():
-        await _log_in_unasked(wanted, options)
-    found = await stored_logins(fresh)
-    if not found:
-        return None
-    store = await _store(wanted.owner)
-    await delete_logins(store, wanted.url)
-    for key in await fresh.keys():
-        await store.put(key, await fresh.get(key) or "")
-    return found[0]
-
-
-async def _log_in_unasked(wanted: LoginOptions, options: OAuth) -> None:
-    """Log in to a server that requires no login, if it publishes where: it may offer more to logged-in users."""
-    from trunkline.auth.client import OAuthAuthorizer, guarded_fetch
-
-    if await _publishes_metadata(wanted.url, guarded_fetch(wanted.url, options, ca_file=wanted.ca_file)):
-        authorizer = OAuthAuthorizer(wanted.url, options, ca_file=wanted.ca_file)
-        await authorizer.refused(401, [], shown=None, nonce=None)
-
-
-async def _publishes_metadata(url: str, fetch: FetchFunction) -> bool:
-    from trunkline.auth.discovery import resource_metadata_urls
-    from trunkline.auth.steps import Fetch
-
-    for place in resource_metadata_urls(url):
-        answer = await fetch(Fetch("GET", place, {"Accept": "application/json"}))
-        if answer.status == 200 and "json" in answer.headers.get("content-type", ""):
-            return True
-    return False
+    return await log_in(target, visit=_LoginPage(browser=wanted.browser).open, store=await _store(wanted.owner))
 
 
 class _LoginPage:

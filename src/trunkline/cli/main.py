@@ -26,12 +26,14 @@ _GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Build": {
             "new": "Create a project with a server, its tests and a client configuration.",
             "run": "Run the server in a Python file, over stdio or HTTP.",
+            "dev": "Show a server in the browser, and reload it while you write.",
+            "inspect": "Show one server in the browser.",
             "doctor": "Diagnose why a server does not work.",
             "install": "Add a server, or the gateway, to another application.",
             "completion": "Print the completion script of a shell.",
         },
         "Call": {
-            "list": "List a server's tools, resources, templates or prompts.",
+            "list": "List a server's tools, resources, templates, prompts or skills.",
             "call": "Call a tool.",
             "read": "Read a resource.",
             "get": "Render a prompt.",
@@ -41,6 +43,7 @@ _GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "ask": "Ask a model one question, with your configured servers.",
         },
         "Host": {
+            "console": "Show the configured servers in the browser.",
             "serve": "Run the gateway: all configured servers as one.",
             "status": "Show the status of the configured servers.",
             "config": "Show the effective configuration.",

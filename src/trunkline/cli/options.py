@@ -19,18 +19,24 @@ from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
 
 __all__ = [
+    "BACKPLANE",
     "Choices",
     "PolicyOptions",
+    "apps_option",
+    "backplane_of_environment",
     "client_command",
     "client_options",
     "config_option",
     "http_option",
     "json_object",
     "json_option",
+    "listen_option",
+    "page_options",
     "parse_env",
     "parse_headers",
     "parse_pairs",
     "policy_options",
+    "rate_limit_option",
     "read_client_options",
     "read_policy_options",
     "read_target_options",
@@ -42,6 +48,8 @@ __all__ = [
     "with_json_errors",
 ]
 
+#: The environment variable with the URL of the backplane.
+BACKPLANE = "TRUNKLINE_BACKPLANE"
 _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
     {
         bool: ("boolean",),
@@ -55,6 +63,11 @@ _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
 _ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 # Deeper than this, the references of a schema are circular.
 _MOST_STEPS = 16
+
+
+def backplane_of_environment(address: ListenAddress | None) -> str | None:
+    """Return the URL in the environment, which does not show its password in the list of processes."""
+    return None if address is None else os.environ.get(BACKPLANE) or None
 
 
 def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,6 +221,8 @@ class Choices(NamedTuple):
     as_json: bool
     #: For a configured server.
     policy_options: PolicyOptions = PolicyOptions()
+    #: Whether to declare that pages (MCP Apps) are shown.
+    apps: bool = False
 
     @property
     def one_server(self) -> bool:
@@ -290,7 +305,7 @@ def take_item(choices: Choices, words: Sequence[str], what: str) -> tuple[str, t
 _POLICY_FIELDS = PolicyOptions._fields
 _SHARED = (
     *("config", *_POLICY_FIELDS, "revision", "env", "cwd", "header", "token", "ca_file"),
-    *("timeout", "verbose", "no_input", "as_json"),
+    *("timeout", "verbose", "no_input", "as_json", "apps"),
 )
 _REVISION_HELP = "Protocol revision to use. Default: negotiated with the server."
 _TIMEOUT_HELP = "Seconds to wait for the connection, and then for the response."
@@ -298,6 +313,11 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 _CONFIG_HELP = "Configuration file with servers; they need no approval. Repeatable."
 
+apps_option = click.option(
+    "--apps",
+    is_flag=True,
+    help="Act as a client that shows MCP Apps: include pages, and tools that only pages call.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)
 
@@ -392,6 +412,7 @@ def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
         no_input=given["no_input"],
         as_json=given.get("as_json", False),
         policy_options=read_policy_options(given),
+        apps=given.get("apps", False),
     )
 
 
@@ -509,6 +530,12 @@ def _parse_address(context: click.Context, option: click.Parameter, value: str |
     return address
 
 
+def rate_limit_option(function: Callable[..., int]) -> Callable[..., int]:
+    """Add ``--rate-limit RATE``."""
+    text = "Requests that one caller may send over HTTP: 10/s, 100/m, or 10/s,burst=50; more are answered 429."
+    return click.option("--rate-limit", metavar="RATE", help=text)(function)
+
+
 def http_option(function: Callable[..., int]) -> Callable[..., int]:
     """Add ``--http [HOST:]PORT``, passed on as ``address``, and ``--port`` and ``--host``, which set the same."""
 
@@ -522,18 +549,42 @@ def http_option(function: Callable[..., int]) -> Callable[..., int]:
             address = _parse_host_and_port(host, port)
         return function(*arguments, address=address, **given)
 
-    option = click.option(
+    option = listen_option("Serve over HTTP. Default address: 127.0.0.1:8000.")
+    port = click.option("--port", type=int, metavar="N", help="The same as --http N.")
+    host = click.option("--host", metavar="HOST", help="The same as --http HOST:N; N is the value of --port, or 8000.")
+    return option(port(host(with_address)))
+
+
+def listen_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return only the option ``--http [HOST:]PORT``, passed to the command as ``address``."""
+    return click.option(
         "--http",
         "address",
         metavar="[HOST:]PORT",
         is_flag=False,
         flag_value="",
         callback=_parse_address,
-        help="Serve over HTTP. Default address: 127.0.0.1:8000.",
+        help=help,
     )
-    port = click.option("--port", type=int, metavar="N", help="The same as --http N.")
-    host = click.option("--host", metavar="HOST", help="The same as --http HOST:N; N is the value of --port, or 8000.")
-    return option(port(host(with_address)))
+
+
+_PAGE_OPTIONS = (
+    click.option(
+        "--model", metavar="P:M", help="Model, as PROVIDER:MODEL. Default: from configuration or environment."
+    ),
+    click.option(
+        "--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port of the page. Default: a free port."
+    ),
+    click.option("--no-open", is_flag=True, help="Only print the address of the page; do not open a browser."),
+    click.option("-v", "--verbose", count=True, help="Print log messages."),
+)
+
+
+def page_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of commands that show a page: ``--model``, ``--port``, ``--no-open`` and ``--verbose``."""
+    for option in reversed(_PAGE_OPTIONS):
+        function = option(function)
+    return function
 
 
 def _parse_host_and_port(host: str | None, port: int | None) -> ListenAddress:

@@ -16,10 +16,10 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.ui.output import one_line, print_notice
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trunkline.server.replacement import ListChange, ReplaceableServer
     from trunkline.server.server import Server
 
-__all__ = ["ProjectModules", "run_reloading"]
+__all__ = ["ProjectModules", "ReloadListener", "load_first", "run_reloading", "watch"]
 
 #: Seconds between two looks at the files; longer if looking is slow, so that it costs at most a twentieth of the time.
 _INTERVAL = 0.25
@@ -41,7 +41,10 @@ _LIFESPAN_SECONDS = 120.0
 
 #: The state of the watched files: modification time, size and inode by path. Editors replace files, which changes the
 #: inode alone if the old modification time is kept.
-_Stamps = Mapping[str, tuple[int, int, int]]
+_Stamps: TypeAlias = Mapping[str, tuple[int, int, int]]
+
+#: Called after each reload with a message and whether the reload failed; the message is also printed.
+ReloadListener: TypeAlias = Callable[[str, bool], object]
 
 
 class ProjectModules:
@@ -164,6 +167,16 @@ def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[Non
     """
     from trunkline.server.run import run_loop
 
+    server, known = load_first(modules)
+    run_loop(_run(server, modules, known, run))
+
+
+def load_first(modules: ProjectModules) -> tuple[Server, _Stamps]:
+    """Load a server for the first time; return it with the state of its files.
+
+    Raises:
+        CommandError: it cannot be loaded.
+    """
     # A cache of byte code is told apart by seconds and size; two quick edits may have both in common.
     sys.dont_write_bytecode = True
     server = modules.load()
@@ -173,7 +186,7 @@ def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[Non
         print_notice(
             "nothing is reloaded: the server has no source file in this folder; run it in its project's folder"
         )
-    run_loop(_run(server, modules, known, run))
+    return server, known
 
 
 async def _run(
@@ -182,14 +195,29 @@ async def _run(
     from trunkline.server.replacement import ReplaceableServer
 
     running = ReplaceableServer(server)
-    watching = asyncio.get_running_loop().create_task(_watch(running, modules, known))
+    try:
+        async with watch(running, modules, known):
+            await run(server)
+    finally:
+        await running.aclose()
+
+
+def _ignore(sentence: str, failed: bool) -> None:
+    """Do nothing; the default listener."""
+
+
+@asynccontextmanager
+async def watch(
+    running: ReplaceableServer, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener = _ignore
+) -> AsyncIterator[None]:
+    """Replace a server whenever its files change, while the context is active."""
+    watching = asyncio.get_running_loop().create_task(_watch(running, modules, known, on_reload))
     watching.add_done_callback(_report_failure)
     try:
-        await run(server)
+        yield
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        await running.aclose()
 
 
 def _report_failure(watching: asyncio.Task[None]) -> None:
@@ -198,7 +226,9 @@ def _report_failure(watching: asyncio.Task[None]) -> None:
         print_notice(f"changes are no longer reloaded: {type(error).__name__}: {one_line(str(error))}")
 
 
-async def _watch(running: ReplaceableServer, modules: ProjectModules, known: _Stamps) -> None:
+async def _watch(
+    running: ReplaceableServer, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener
+) -> None:
     interval = _INTERVAL
     while True:
         await asyncio.sleep(interval)
@@ -215,17 +245,20 @@ async def _watch(running: ReplaceableServer, modules: ProjectModules, known: _St
                 break
             now = later
         names = sorted(os.path.basename(path) for path in {*known, *now} if known.get(path) != now.get(path))
-        await _reload(running, modules, ", ".join(names))
+        await _reload(running, modules, ", ".join(names), on_reload)
         after = await asyncio.to_thread(modules.stamps)
         # A file that changed while the modules were executed is noticed at the next look.
         known = {path: now.get(path, stamp) for path, stamp in after.items()}
 
 
-async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str) -> None:
+async def _reload(
+    running: ReplaceableServer, modules: ProjectModules, what: str, on_reload: ReloadListener = _ignore
+) -> None:
     """Execute the modules and replace the server; on a failure, print it and keep the server."""
     import linecache
 
     linecache.checkcache()
+    what = one_line(what)
     try:
         server = await asyncio.to_thread(_load_guarded, modules)
         before = running.server
@@ -234,17 +267,26 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
         raise
     except CommandError as error:
         print_notice(str(error))
-        print_notice(f"{one_line(what)} changed, and cannot be loaded; the previous version keeps running")
-    except Exception:  # noqa: BLE001 - the user's lifespan; the session must survive it
+        print_notice(f"{what} changed, and cannot be loaded; the previous version keeps running")
+        on_reload(f"{what} cannot be loaded, the previous version keeps running: {_last_line(str(error))}", True)
+    except Exception as error:  # noqa: BLE001 - the user's lifespan; the session must survive it
         import traceback
 
         print_notice(traceback.format_exc().rstrip())
-        print_notice(f"{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
+        print_notice(f"{what} changed, and its lifespan failed; the previous version keeps running")
+        failure = one_line(f"{type(error).__name__}: {error}")
+        on_reload(f"the lifespan of {what} failed, the previous version keeps running: {failure}", True)
     else:
-        print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
+        sentence = f"{what} changed; reloaded{_summary(changes)}"
+        print_notice(sentence)
+        on_reload(sentence, False)
         # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.
         if before.auth != server.auth or before.http_options != server.http_options:
             print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
+
+
+def _last_line(text: str) -> str:
+    return one_line(text.rstrip().rpartition("\n")[2].strip())
 
 
 def _load_guarded(modules: ProjectModules) -> Server:

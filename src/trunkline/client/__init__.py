@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ServerExited,
         ToolError,
     )
+    from trunkline.extensions.tasks.client import TaskHandle, TaskState
     from trunkline.protocol.limits import Limits
     from trunkline.timers import Clock, TimerHandle
 
@@ -66,6 +67,8 @@ __all__ = [
     "ServerExited",
     "ServerNotification",
     "StateCallback",
+    "TaskHandle",
+    "TaskState",
     "TimerHandle",
     "ToolError",
 ]
@@ -99,6 +102,7 @@ if not TYPE_CHECKING:
                 "ServerExited",
                 "ToolError",
             ),
+            "trunkline.extensions.tasks.client": ("TaskHandle", "TaskState"),
             "trunkline.protocol.limits": ("Limits",),
             "trunkline.timers": ("Clock", "TimerHandle"),
         },

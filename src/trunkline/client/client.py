@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Unpack
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -19,21 +19,33 @@ import trunkline.types as t
 from trunkline.client.changes import ChangeFilter, ChangeStream
 from trunkline.client.connector import Connector
 from trunkline.client.options import ClientOptions, ClientState, ProgressCallback, resolve_settings
-from trunkline.client.request_handlers import UNREADABLE, all_pages
+from trunkline.client.request_handlers import UNREADABLE, ExtensionResult, all_pages
 from trunkline.client.session import ClientSession, encode
+from trunkline.client.skills import SkillMethods
 from trunkline.client.targets import resolve_target
-from trunkline.client.tool_cache import CallResult, looks_wrapped
-from trunkline.errors import HeaderMismatch, InvalidParams, LocalProtocolError, RemoteProtocolError, TrunklineError
+from trunkline.client.tool_cache import CallResult, looks_wrapped, names_tasks
+from trunkline.errors import (
+    HeaderMismatch,
+    InvalidParams,
+    LocalProtocolError,
+    MethodNotFound,
+    RemoteProtocolError,
+    TrunklineError,
+)
 from trunkline.protocol.input_required import check_result_type
 from trunkline.protocol.methods import METHODS, notifications_to_server
 from trunkline.types import ProgressNotificationParams
+
+if TYPE_CHECKING:
+    from trunkline.extensions.apps.reading import AppPage
+    from trunkline.extensions.tasks.client import ClientTasks, TaskHandle, TaskState
 
 __all__ = ["Client", "completion_argument"]
 
 _NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notification")
 
 
-class Client:
+class Client(SkillMethods):
     """A client of one server; ``async with`` connects and disconnects.
 
     The target is a server object, a link, a URL, a ``.py`` file, a command (a list, or one string as in a terminal), or
@@ -53,6 +65,7 @@ class Client:
         self._users = 0
         self._change_task: asyncio.Task[None] | None = None
         self._tools_task: asyncio.Task[None] | None = None
+        self._task_client: ClientTasks | None = None
 
     async def __aenter__(self) -> Client:
         """Connect and negotiate a revision; nested entering is allowed and connects only once."""
@@ -205,20 +218,120 @@ class Client:
         core = self._core
         params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
         session = core.session or await core.get_session()
-        result, _ = await (self._call_with_headers if session.mirrors else _call_plain)(
-            core.call,
-            params,
-            timeouts=self._timeouts
-            if timeout is None and total_timeout is None
-            else core.timeouts(timeout, total_timeout),
-            on_progress=self._progress(on_progress or progress_handler or self._on_progress),
-            meta=meta,
-            repeat=core.tool_cache.repeatable(name),
-        )
+        progress = self._progress(on_progress or progress_handler or self._on_progress)
+        explicit = timeout is not None or total_timeout is not None
+        timeouts = core.timeouts(timeout, total_timeout) if explicit else self._timeouts
+        if session.core_tasks and core.tool_cache.needs_task(name):
+            result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
+        else:
+            try:
+                result, _ = await (self._call_with_headers if session.mirrors else _call_plain)(
+                    core.call,
+                    params,
+                    timeouts=timeouts,
+                    on_progress=progress,
+                    meta=meta,
+                    repeat=core.tool_cache.repeatable(name),
+                )
+            except MethodNotFound:
+                if not (session.core_tasks and await self._requires_task(name)):
+                    raise
+                result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
+        if isinstance(result, ExtensionResult):
+            result = await self._resolve(name, result, progress, total_timeout)
+        elif result.is_error and session.core_tasks and names_tasks(result) and await self._requires_task(name):
+            result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
         if looks_wrapped(result.structured_content) and not core.tool_cache.has(name):
             await self._load_tools()
         answer = core.tool_cache.read(name, result, validate=self._settings.validate)
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
+
+    # --- tasks and other kinds of results ----------------------------------------------------------------------------
+
+    @property
+    def _tasks(self) -> ClientTasks:
+        """The tasks of this client; the extension is imported on first use."""
+        if self._task_client is None:
+            from trunkline.extensions.tasks.client import ClientTasks
+
+            self._task_client = ClientTasks(self, self._core)
+        return self._task_client
+
+    async def start_task(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, ttl: float | None = None
+    ) -> TaskHandle:
+        """Call a tool as a task and return its handle at once; ``ttl`` requests how many seconds to keep the task.
+
+        If the server answers directly, the handle is done at once.
+
+        Raises:
+            MissingCapability: the server has no tasks.
+        """
+        return await self._tasks.start(name, arguments, ttl=ttl)
+
+    def task(self, id: str, *, tool: str | None = None) -> TaskHandle:
+        """Return the handle of a task by its id, such as one that was started before this program was restarted.
+
+        With the name of the tool, its output schema is used to read the result.
+        """
+        return self._tasks.find(id, tool)
+
+    async def _wait_for_task(self, handle: TaskHandle, on_state: Callable[[TaskState], None]) -> t.CallToolResult:
+        """Wait for a task and return its raw result; internal, for gateways."""
+        return await self._tasks.wait_for_result(handle, on_state)
+
+    async def _allows_task(self, name: str) -> bool:
+        """Return True if the list of tools allows calling a tool as a task; internal, for tasks."""
+        if not self._core.tool_cache.has(name):
+            await self._load_tools()
+        return self._core.tool_cache.allows_task(name)
+
+    async def _send_call(self, name: str, arguments: Mapping[str, Any] | None) -> Any:
+        """Call a tool and return its raw result; internal, for tasks."""
+        core = self._core
+        params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
+        session = core.session or await core.get_session()
+        call = self._call_with_headers if session.mirrors else _call_plain
+        result, _ = await call(core.call, params, timeouts=self._timeouts)
+        return result
+
+    async def _read_call(self, name: str | None, result: t.CallToolResult, *, raise_on_error: bool) -> CallResult:
+        """Decode the result of a tool as ``call_tool`` does; internal, for tasks."""
+        tool_cache = self._core.tool_cache
+        if name is not None and looks_wrapped(result.structured_content) and not tool_cache.has(name):
+            await self._load_tools()
+        answer = tool_cache.read(name or "", result, validate=self._settings.validate)
+        return answer.raise_for_error() if raise_on_error and answer.is_error else answer
+
+    async def _requires_task(self, name: str) -> bool:
+        """Return True if a tool whose call failed must be called as a task.
+
+        Only the list says so, and it may not have been read yet.
+        """
+        if self._core.tool_cache.has(name):
+            return False
+        await self._load_tools()
+        return self._core.tool_cache.needs_task(name)
+
+    async def _resolve(
+        self,
+        name: str,
+        result: ExtensionResult,
+        progress: Callable[[ProgressNotificationParams], None] | None,
+        total_timeout: float | None,
+    ) -> t.CallToolResult:
+        """Convert a result of a kind that an extension adds into the final result."""
+        if result.kind == "task":
+            return await self._tasks.wait(self._tasks.handle(result, name), progress, total_timeout)
+        for extension in self._settings.extension_objects:
+            kind = extension.result_kinds.get(result.kind)
+            if kind is not None and kind.function is not None:
+                final = kind.function(self, msgspec.json.decode(result.raw))
+                final = await final if hasattr(final, "__await__") else final
+                return msgspec.convert(final, t.CallToolResult)
+        raise RemoteProtocolError(
+            f"The server returned a result of the kind {result.kind!r}, but no declared extension reads it."
+        )
 
     async def forward(
         self,
@@ -303,6 +416,21 @@ class Client:
         contents: list[t.ResourceContents] = result.contents
         return contents
 
+    async def read_app(self, app: str | t.Tool) -> AppPage:
+        """Read a page (MCP Apps): the page of a tool (a ``Tool`` or its name), or the page with a ``ui://`` URI.
+
+        Raises:
+            LocalProtocolError: this client did not declare that it shows pages.
+            InvalidParams: there is no such tool, or it has no page.
+            RemoteProtocolError: the response is not a page, is too large, or has an invalid declaration.
+        """
+        from trunkline.extensions.apps.reading import read_page
+        from trunkline.protocol.apps import declares_apps
+
+        if not declares_apps({"extensions": self._settings.extensions}):
+            raise LocalProtocolError("This client did not declare that it shows pages: pass apps=True to Client.")
+        return await read_page(self, app)
+
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> t.GetPromptResult:
@@ -386,27 +514,41 @@ class Client:
         timeout: float | None = None,
         total_timeout: float | None = None,
     ) -> Any:
-        """Send a request that is not part of the protocol, and decode its result as JSON or as the given type."""
+        """Send a request that is not part of the protocol, and decode its result as JSON or as the given type.
+
+        Raises:
+            MissingCapability: it belongs to an extension that the server did not declare; nothing was sent.
+        """
         timeouts = self._core.timeouts(timeout, total_timeout)
         progress = self._progress(on_progress or self._on_progress)
 
-        async def ask(session: ClientSession) -> tuple[Raw, bool]:
+        async def ask(session: ClientSession) -> tuple[Raw, bool, Container[tuple[str, str]]]:
+            session.check_extension(method)
             raw = await session.request(method, dict(params or {}), timeouts=timeouts, on_progress=progress)
-            return raw, session.revision.result_type
+            return raw, session.revision.result_type, session.result_kinds
 
-        raw, has_kind = await self._core.with_session(ask)
+        raw, has_kind, session_kinds = await self._core.with_session(ask)
         try:
             value = msgspec.json.decode(raw, type=result)
         except UNREADABLE as error:
             raise RemoteProtocolError(f"The answer to {method} cannot be read: {error}") from error
+        kind = value.get("resultType") if isinstance(value, dict) else None
+        if kind is not None and (method, kind) in session_kinds:
+            return value
         return check_result_type(value) if has_kind else value
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification that is not part of the protocol."""
+        """Send a notification that is not part of the protocol.
+
+        Raises:
+            MissingCapability: it belongs to an extension that the server did not declare; nothing was sent.
+        """
         session = await self._core.get_session()
+        session.check_extension(method)
         if method in _NOTIFICATIONS and method not in notifications_to_server(session.revision):
             raise LocalProtocolError(f"Clients do not send {method} in revision {session.revision.name}.")
-        session.connection.notify(method, None if params is None else Raw(encode(params)))
+        given = session.with_declaration(method, params)
+        session.connection.notify(method, None if given is None else Raw(encode(given)))
 
     async def notify_roots_changed(self) -> None:
         """Notify the server that the roots changed; stateless servers ask each time, so nothing is sent to them."""

@@ -7,6 +7,7 @@ older kind of link is tried; when to connect, and for how long, is decided by ``
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -90,6 +91,18 @@ def _may_be_older(error: HttpError | RequestFailed) -> bool:
     return error.status in _TRY_OLDER and not (isinstance(error, RequestFailed) and error.code in _STATELESS_ERRORS)
 
 
+def _session_class() -> type[ClientSession]:
+    """Return the class of a session, which is traced if the program has loaded OpenTelemetry.
+
+    A program that runs with the stand-ins for FastMCP gets the spans of that framework.
+    """
+    if "opentelemetry.trace" not in sys.modules or "trunkline.compat.features.telemetry" in sys.modules:
+        return ClientSession
+    from trunkline.client.traced_session import TracedSession
+
+    return TracedSession
+
+
 async def _connect_once(
     open_link: Callable[[], Awaitable[Link]],
     *,
@@ -99,7 +112,7 @@ async def _connect_once(
     remembered: Revision | None,
     separate: bool = False,
 ) -> ClientSession:
-    session = ClientSession(await open_link(), owner, settings=settings, timers=timers)
+    session = _session_class()(await open_link(), owner, settings=settings, timers=timers)
     session.connection.start()
     # Where each request is its own exchange, a late answer to the probe cannot be taken for another one.
     limits = settings.limits

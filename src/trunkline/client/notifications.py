@@ -1,10 +1,11 @@
 """Handles the notifications of a server: what each kind means to caches, listeners and the user's callbacks.
 
 One row per notification; one that cannot be read is dropped and counted, an unknown one goes to the user's
-``on_notification`` callback alone. A callback may be plain or async: a plain one runs at once, an async one as its
-own task, started in the order of arrival. The number of unfinished callbacks is bounded: a server that sends faster
-than its listener handles loses notifications, which are counted, and never fills our memory. A callback that fails is
-logged and affects nothing else.
+``on_notification`` callback alone. If it is one of an extension that both sides declared, the function of the
+extension is called too, with validated arguments. A callback may be plain or async: a plain one runs at once, an async
+one as its own task, started in the order of arrival. The number of unfinished callbacks is bounded: a server that sends
+faster than its listener handles loses notifications, which are counted, and never fills our memory. A callback that
+fails is logged and affects nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -24,8 +25,14 @@ from trunkline.client.options import ClientSettings
 from trunkline.client.request_handlers import UNREADABLE
 from trunkline.client.session import ClientSession
 from trunkline.client.tool_cache import ResponseCache, ToolCache
+from trunkline.errors import InvalidParams
+from trunkline.protocol.caller import EXTENSIONS
+from trunkline.protocol.extensions import declared_extension
 from trunkline.protocol.methods import Method, decode_params, notifications_to_client, read_meta
 from trunkline.protocol.revisions import Feature
+
+if TYPE_CHECKING:
+    from trunkline.protocol.notification_arguments import NotificationFunction
 
 __all__ = ["CHANGE_KINDS", "CallbackRunner", "NotificationDispatcher"]
 
@@ -105,6 +112,8 @@ class NotificationDispatcher:
         self._tool_cache = tool_cache
         self._listeners = listeners
         self._callbacks = callbacks
+        #: The functions of extensions by notification, each with the identifier of its extension.
+        self._functions = _extension_functions(settings) if settings.extension_objects else {}
         #: Notifications that could not be read, or that named an unknown subscription.
         self.dropped = 0
 
@@ -118,8 +127,22 @@ class NotificationDispatcher:
                 self._callbacks.notify(self._settings.on_notification, method, members)
             if row is not None:
                 self._known(session, row, known, params)
+            for id, function in self._functions.get(method, ()):
+                if session.declared(f"{EXTENSIONS}{id}") and declared_extension(session.capabilities, id) is not None:
+                    self._call(function, method, params)
         except UNREADABLE:
             self.dropped += 1
+
+    def _call(self, function: NotificationFunction, method: str, params: Raw | None) -> None:
+        """Call the function of an extension; params that do not match its signature are ignored."""
+        members = {} if params is None else msgspec.json.decode(params, type=dict[str, Any])
+        try:
+            call = function.bind(members)
+        except InvalidParams as error:
+            self.dropped += 1
+            log.warning("the notification %s was ignored: %s", method, error.message)
+        else:
+            self._callbacks.notify(call)
 
     def _known(self, session: ClientSession, row: Method, params: Any, raw: Raw | None) -> None:
         kind = CHANGE_KINDS.get(row.name)
@@ -151,3 +174,16 @@ class NotificationDispatcher:
             listener.notify(change)
         else:
             self.dropped += 1
+
+
+def _extension_functions(settings: ClientSettings) -> dict[str, list[tuple[str, NotificationFunction]]]:
+    """Return the functions that extensions have for notifications to a client, with their identifiers."""
+    from trunkline.protocol.notification_arguments import NotificationFunction
+
+    found: dict[str, list[tuple[str, NotificationFunction]]] = {}
+    for extension in settings.extension_objects:
+        for each in extension.notifications.values():
+            if each.receiver == "client" and each.function is not None:
+                what = f"the notification {each.name} of {extension.id}"
+                found.setdefault(each.name, []).append((extension.id, NotificationFunction(each.function, what=what)))
+    return found

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from msgspec import Struct, ValidationError, convert
 
 from trunkline.errors import ConfigError
+from trunkline.protocol.extensions import APPS, CLIENT_DEFAULTS
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISION_NAMES, Revision, find_revision
 from trunkline.timers import Clock
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
     from trunkline.compat.keywords import ServerNotification
+    from trunkline.protocol.extension_definition import Extension
 
 
 #: How a client authenticates to a server with a URL.
@@ -153,8 +155,14 @@ class ClientOptions(TypedDict, total=False):
     on_progress: ProgressCallback | None
     #: Experimental capabilities to declare.
     experimental: dict[str, Any] | None
-    #: Extensions to declare, by identifier, with their settings; revisions without extensions do not see them.
-    extensions: dict[str, Any] | None
+    #: Extensions to declare: a list of them, or settings by identifier. Tasks and skills are declared in any case,
+    #: unless their settings are None.
+    extensions: Mapping[str, Any] | Sequence[Extension] | None
+    #: Whether to declare that this client shows pages of MCP Apps: servers then name the pages of their tools, and list
+    #: the tools that only pages call.
+    apps: bool
+    #: Whether a server may request sampling and elicitation as tasks, in revisions with tasks in their core.
+    received_tasks: bool
     #: The name and version that this client reports.
     client_info: Implementation | None
     #: Seconds of silence allowed in a request; progress restarts them.
@@ -212,7 +220,11 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     on_change: Any = None
     on_progress: Any = None
     experimental: dict[str, Any] | None = None
-    extensions: dict[str, Any] | None = None
+    #: The declared settings by identifier, and the extensions that were passed as objects.
+    extensions: Mapping[str, Any] = CLIENT_DEFAULTS
+    extension_objects: tuple[Extension, ...] = ()
+    apps: bool = False
+    received_tasks: bool = True
     client_info: Implementation
     timeout: float | None = None
     auth: Any = None
@@ -230,6 +242,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     log_level: LoggingLevel | None = None
     clock: Any = None
     era_memory: Any = None
+    #: Where a host observes the traffic (``TrafficTap``); not an option of users.
+    tap: Any = None
 
 
 def resolve_settings(options: Mapping[str, Any], target: object = None) -> ClientSettings:
@@ -249,6 +263,15 @@ def resolve_settings(options: Mapping[str, Any], target: object = None) -> Clien
     given["pinned"] = _revision(given.pop("revision", "auto"))
     for name in ("ca_file", "cwd"):
         given[name] = None if given.get(name) is None else os.fspath(given[name])
+    if given.get("extensions"):
+        from trunkline.protocol.extension_definition import read_extensions
+
+        declared, given["extension_objects"] = read_extensions(given["extensions"], "client")
+        given["extensions"] = {**CLIENT_DEFAULTS, **declared}
+    else:
+        given["extensions"] = CLIENT_DEFAULTS
+    if given.get("apps"):
+        given["extensions"] = {**given["extensions"], **_declared_apps()}
     given["limits"] = given.get("limits") or _limits(target)
     given["client_info"] = given.get("client_info") or _this_program()
     given["elicitation_urls"] = given.get("elicitation_urls") or getattr(given.get("elicitation"), "takes_urls", False)
@@ -256,7 +279,13 @@ def resolve_settings(options: Mapping[str, Any], target: object = None) -> Clien
 
 
 #: The options under our own names.
-_NAMES = frozenset({"revision", *ClientSettings.__struct_fields__} - {"handshake", "pinned"})
+_NAMES = frozenset({"revision", *ClientSettings.__struct_fields__} - {"handshake", "pinned", "extension_objects"})
+
+
+def _declared_apps() -> dict[str, Any]:
+    from trunkline.protocol.apps import APP_SETTINGS
+
+    return {APPS: dict(APP_SETTINGS)}
 
 
 def check_option_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ caches: the caller passes a function that fetches one page.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,7 @@ from trunkline.client.options import ClientSettings
 from trunkline.errors import InvalidParams, LocalProtocolError, MethodNotFound, RemoteProtocolError, RequestFailed
 from trunkline.protocol.caller import supports
 from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.extensions import extensions_in
 from trunkline.protocol.input_required import check_result_type
 from trunkline.protocol.methods import MISNAMED_METHODS, Method, decode_params, decode_result
 from trunkline.protocol.revisions import Feature, Revision
@@ -34,6 +35,7 @@ from trunkline.types import InputRequiredResult
 
 __all__ = [
     "UNREADABLE",
+    "ExtensionResult",
     "RequestHandlers",
     "UndeclaredCapability",
     "all_pages",
@@ -51,8 +53,22 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def read_result(row: Method, raw: Raw, revision: Revision) -> Any:
+class ExtensionResult(Struct, frozen=True):
+    """A result of a kind that an extension adds, undecoded."""
+
+    kind: str
+    raw: Raw
+
+    @property
+    def result_type(self) -> str:
+        """The kind."""
+        return self.kind
+
+
+def read_result(row: Method, raw: Raw, revision: Revision, kinds: Container[tuple[str, str]] = ()) -> Any:
     """Decode the result of a method, or the ``InputRequiredResult`` that came instead.
+
+    ``kinds`` are the further kinds of results, with their methods, that extensions add.
 
     Raises:
         RemoteProtocolError: it cannot be decoded, or its kind does not exist in this revision.
@@ -61,15 +77,18 @@ def read_result(row: Method, raw: Raw, revision: Revision) -> Any:
         result = _decoder(row.result).decode(raw)
     except UNREADABLE:
         # A request for input lacks members that the answer must have.
-        return _read_unusual(row, raw, revision)
+        return _read_unusual(row, raw, revision, kinds)
     kind = result.result_type
     if kind is None or kind == "complete":
         return result
-    return _read_unusual(row, raw, revision)
+    return _read_unusual(row, raw, revision, kinds)
 
 
-def _read_unusual(row: Method, raw: Raw, revision: Revision) -> Any:
+def _read_unusual(row: Method, raw: Raw, revision: Revision, kinds: Container[tuple[str, str]]) -> Any:
     try:
+        kind = _decoder(t.Result).decode(raw).result_type
+        if kind is not None and (row.name, kind) in kinds:
+            return ExtensionResult(kind, raw)
         result = decode_result(row, raw)
     except UNREADABLE as error:
         raise RemoteProtocolError(f"The result of {row.name} cannot be decoded: {error}") from error
@@ -167,10 +186,23 @@ def _capabilities(settings: ClientSettings, revision: Revision) -> dict[str, Any
         sampling=sampling,
         elicitation=elicitation,
         roots=roots,
-        extensions=settings.extensions,
+        tasks=_tasks_capability(settings),
+        extensions=extensions_in(revision, settings.extensions, settings.extension_objects) or None,
     )
     capabilities: dict[str, Any] = msgspec.to_builtins(adapt_params(declared, revision))
     return capabilities
+
+
+def _tasks_capability(settings: ClientSettings) -> dict[str, Any] | None:
+    """Return the requests of the server that may become tasks here, for revisions with tasks in their core."""
+    requests: dict[str, Any] = {}
+    if settings.sampling is not None:
+        requests["sampling"] = {"createMessage": {}}
+    if settings.elicitation is not None:
+        requests["elicitation"] = {"create": {}}
+    if not requests or not settings.received_tasks:
+        return None
+    return {"list": {}, "cancel": {}, "requests": requests}
 
 
 def _wants_page(question: t.ElicitRequestParams) -> bool:

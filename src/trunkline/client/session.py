@@ -7,8 +7,8 @@ requests. It lasts as long as its connection; the client that owns it may have h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.options import ClientSettings
-from trunkline.client.request_handlers import RequestHandlers, UndeclaredCapability, read_result
+from trunkline.client.request_handlers import ExtensionResult, RequestHandlers, UndeclaredCapability, read_result
 from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.errors import (
     ConnectionLost,
@@ -26,7 +26,8 @@ from trunkline.errors import (
     RequestFailed,
     RequestTimeout,
 )
-from trunkline.protocol.caller import Origin, supports
+from trunkline.protocol.caller import EXTENSIONS, Origin, supports
+from trunkline.protocol.extensions import CLIENT_DEFAULTS, TASKS, declared_extension
 from trunkline.protocol.input_required import CollectInput, input_rounds
 from trunkline.protocol.methods import (
     METHODS,
@@ -43,6 +44,9 @@ from trunkline.service import ErrorReply
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId
+
+if TYPE_CHECKING:
+    from trunkline.extensions.tasks.receiver import ReceivedTasks
 
 __all__ = ["ClientSession", "SessionOwner", "encode", "sleep"]
 
@@ -66,6 +70,16 @@ class SessionOwner(Protocol):
         """Called when the server shows, after the handshake was tried, that it speaks a stateless revision."""
 
 
+class _AnyKind:
+    """Matches every kind of result of every method."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+
+_ANY_KIND = _AnyKind()
+
+
 class ClientSession:
     """A session with a server."""
 
@@ -76,12 +90,17 @@ class ClientSession:
         self.link = link
         self._timers = timers
         self.connection = Connection(link, self, limits=settings.limits, timers=timers)
+        if settings.tap is not None:
+            settings.tap.attach(self.connection)
         self.agreement: Agreement | None = None
         #: Why the connection ended, once it has.
         self.lost: Exception | None = None
         #: The requests that revision and server allow, by name.
         self.allowed: Mapping[str, Method] = {}
+        #: The kinds of results that extensions add, with their methods.
+        self.result_kinds: Container[tuple[str, str]] = frozenset()
         self._log_level: t.LoggingLevel | None = settings.log_level
+        self._received_tasks: ReceivedTasks | None = None
         self.use_revision(NEWEST)
 
     # --- negotiated state --------------------------------------------------------------------------------------------
@@ -93,6 +112,8 @@ class ClientSession:
         self.mirrors = self.link.independent_requests and Feature.ROUTING_HEADERS in revision.features
         #: Whether the server may drop the session while the connection stays open.
         self.renews = self.link.independent_requests and revision.handshake
+        #: Whether some tools may have to be called as tasks: revision and server have tasks in the core.
+        self.core_tasks = False
         self.link.set_revision(revision)
         asked = requests_to_client if revision.handshake else embedded_requests
         self._request_handlers = RequestHandlers(self._settings, revision, asked(revision))
@@ -102,13 +123,28 @@ class ClientSession:
         """Apply the result of the negotiation; requests may be sent from now on."""
         self.agreement = agreement
         self.use_revision(agreement.revision)
+        self.core_tasks = Feature.CORE_TASKS in self.revision.features and self.declared("tasks.requests.tools.call")
         rows = requests_to_server(agreement.revision)
         self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
+        self.result_kinds = _ANY_KIND if self._has_unknown_kinds() else frozenset(self._kinds())
 
     def _offered(self, row: Method) -> bool:
         assert self.agreement is not None
         needed = capability_needed(row, self.revision)
         return needed is None or supports(self.agreement.capabilities, needed)
+
+    def _has_unknown_kinds(self) -> bool:
+        """Return True if an extension was declared by its identifier alone: its kinds of results are not known here."""
+        known = {*CLIENT_DEFAULTS, *(each.id for each in self._settings.extension_objects)}
+        return any(id not in known and self.declared(f"{EXTENSIONS}{id}") for id in self._settings.extensions)
+
+    def _kinds(self) -> Iterator[tuple[str, str]]:
+        """Yield the kinds of results of extensions that both sides have declared."""
+        if declared_extension(self.capabilities, TASKS) is not None:
+            yield "tools/call", "task"
+        for extension in self._settings.extension_objects:
+            if self.declared(f"{EXTENSIONS}{extension.id}"):
+                yield from ((each.method, each.name) for each in extension.result_kinds.values())
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -166,6 +202,26 @@ class ClientSession:
             f"The server did not declare {capability}, so {method} was not sent.", capability=capability
         )
 
+    def with_declaration(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the params of a notification; one of an extension has the client's capabilities in stateless eras."""
+        declared = any(method in each.notifications for each in self._settings.extension_objects)
+        if not declared or not self._meta:
+            return params
+        return {**(params or {}), "_meta": {**self._meta, **(params or {}).get("_meta", {})}}
+
+    def check_extension(self, method: str) -> None:
+        """Check that a custom method or notification may be sent: one of an extension needs the server's declaration.
+
+        Raises:
+            MissingCapability: the server did not declare the extension.
+        """
+        for extension in self._settings.extension_objects:
+            capability = f"{EXTENSIONS}{extension.id}"
+            if (method in extension.methods or method in extension.notifications) and not self.declared(capability):
+                raise MissingCapability(
+                    f"The server did not declare {capability}, so {method} was not sent.", capability=capability
+                )
+
     async def call(
         self,
         method: str,
@@ -188,7 +244,7 @@ class ClientSession:
         raw = await self.connection.request(
             method, sent, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
         )
-        result = read_result(row, raw, self.revision)
+        result = read_result(row, raw, self.revision, self.result_kinds)
         if type(result) is not InputRequiredResult:
             return result, False
         result = await self._finish(
@@ -225,7 +281,7 @@ class ClientSession:
         raw = await self.connection.request(
             method, params, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
         )
-        return read_result(row, raw, self.revision), raw
+        return read_result(row, raw, self.revision, self.result_kinds), raw
 
     def _with_meta(
         self,
@@ -286,7 +342,7 @@ class ClientSession:
             outcome: Any
             if isinstance(step, CollectInput):
                 begun = now()
-                outcome = await self._answer_all(step.requests)
+                outcome = await self.answer_all(step.requests)
                 started += now() - begun
             else:
                 if step.waits:
@@ -296,13 +352,15 @@ class ClientSession:
                 raw = await self.connection.request(
                     row.name, sent, timeouts=left, on_progress=on_progress, id=id, headers=headers
                 )
-                outcome = read_result(row, raw, self.revision)
+                outcome = read_result(row, raw, self.revision, self.result_kinds)
+                if type(outcome) is ExtensionResult:
+                    return outcome
             try:
                 step = flow.send(outcome)
             except StopIteration as end:
                 return end.value
 
-    async def _answer_all(self, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
+    async def answer_all(self, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
         """Answer the input requests one after another: a person can be asked only one thing at a time."""
         try:
             checked = {
@@ -331,7 +389,29 @@ class ClientSession:
             question = self._request_handlers.check(exchange.method, exchange.params)
         except RequestFailed as failure:
             return ErrorReply(failure.code, failure.message, UNSET if failure.data is None else failure.data)
+        if exchange.method.startswith("tasks/") or self._becomes_task(exchange.method, question):
+            return self._tasks().serve(exchange.method, question)
         return self._answer(exchange.method, question)
+
+    def _becomes_task(self, method: str, question: Any) -> bool:
+        """Return True if a request asks to run as a task and may; otherwise it runs as an ordinary request."""
+        if getattr(question, "task", None) is None:
+            return False
+        return supports(self.capabilities, f"tasks.requests.{method.replace('/', '.')}")
+
+    def _tasks(self) -> ReceivedTasks:
+        """Return the tasks that the server has requested; the extension is imported on first use."""
+        if self._received_tasks is None:
+            from trunkline.extensions.tasks.receiver import ReceivedTasks
+
+            self._received_tasks = ReceivedTasks(self._answer)
+            self.connection.cleanup = self._stop_tasks
+        return self._received_tasks
+
+    async def _stop_tasks(self, connection: Connection) -> None:
+        """Stop the tasks of the server after the connection has ended."""
+        if self._received_tasks is not None:
+            self._received_tasks.close()
 
     async def _answer(self, method: str, question: Any) -> Any:
         self.connection.pause_clocks()

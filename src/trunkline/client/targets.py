@@ -49,6 +49,8 @@ def resolve_target(target: object, settings: ClientSettings) -> Target:
     Raises:
         ConfigError: it is not a valid target; the message lists the valid kinds.
     """
+    if isinstance(target, Target):
+        return target
     if isinstance(target, Mapping):
         return _entry(target, settings)
     if isinstance(target, str | os.PathLike):

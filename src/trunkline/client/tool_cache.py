@@ -24,14 +24,20 @@ from trunkline.errors import LocalProtocolError, RemoteProtocolError, ToolError
 from trunkline.protocol.headers import HeaderParameter, build_headers, header_parameters
 from trunkline.types import CallToolResult, ContentBlock, TextContent, Tool
 
-__all__ = ["INVALIDATED_BY", "CallResult", "ResponseCache", "ToolCache", "looks_wrapped"]
+__all__ = ["INVALIDATED_BY", "CallResult", "ResponseCache", "ToolCache", "looks_wrapped", "names_tasks"]
 
 #: By notification: the methods whose cached results it invalidates.
 INVALIDATED_BY = MappingProxyType(
     {
         "notifications/tools/list_changed": ("tools/list",),
         "notifications/prompts/list_changed": ("prompts/list",),
-        "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+        "notifications/resources/list_changed": (
+            "resources/list",
+            "resources/templates/list",
+            # The extension has no notification of its own: its files are resources.
+            "skills/list",
+            "skills/get",
+        ),
         "notifications/resources/updated": ("resources/read",),
     }
 )
@@ -207,6 +213,19 @@ class ToolCache:
         fact = self._tools.get(name)
         return fact is not None and fact.repeatable
 
+    def allows_task(self, name: str) -> bool:
+        """Return True if the server declared that the tool may be called as a task."""
+        return self._task_support(name) in ("optional", "required")
+
+    def needs_task(self, name: str) -> bool:
+        """Return True if the server declared that the tool must be called as a task."""
+        return self._task_support(name) == "required"
+
+    def _task_support(self, name: str) -> str | None:
+        fact = self._tools.get(name)
+        execution = None if fact is None else fact.tool.execution
+        return None if execution is None else execution.task_support
+
     def usable(self, tools: Sequence[Tool]) -> list[Tool]:
         """Filter out the tools whose header annotations are invalid.
 
@@ -255,6 +274,15 @@ class ToolCache:
 def looks_wrapped(structured: Any) -> bool:
     """Return True if a structured value could be a wrapped one; only the tool's schema can tell for sure."""
     return type(structured) is dict and len(structured) == 1 and "result" in structured
+
+
+def names_tasks(result: CallToolResult) -> bool:
+    """Return True if the text of a result mentions tasks.
+
+    In this way the official SDKs 1.x report that a tool must be called as a task, each in its own words; the
+    specification requires an error response.
+    """
+    return any(isinstance(each, TextContent) and "task" in each.text.lower() for each in result.content)
 
 
 def _wraps(schema: dict[str, Any]) -> bool:

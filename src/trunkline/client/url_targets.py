@@ -113,6 +113,7 @@ def _options(url: str, headers: Mapping[str, str], settings: ClientSettings, aut
         ca_file=settings.ca_file,
         ssl=settings.ssl,
         authorizer=authorizer,
+        tap=settings.tap,
     )
 
 

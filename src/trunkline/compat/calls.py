@@ -57,6 +57,9 @@ class _NoConnection:
 class LocalExchange:
     """The exchange of a call from code; within a request, another view of that request's exchange."""
 
+    #: A call within the process is answered directly, and never becomes a task.
+    may_become_task = reports_status = suspended = False
+
     #: Failures are raised where the call was made.
     local = True
 

@@ -209,7 +209,7 @@ class FastTool(ToolDefinition):
         try:
             result: Any = await self.run(exchange, arguments)
             if is_input_required(result):
-                return to_input_required(self.function.owner, exchange, result)  # type: ignore[return-value]
+                return await to_input_required(self.function.owner, exchange, result)  # type: ignore[return-value]
             return result.to_struct()  # type: ignore[no-any-return]
         except _PROTOCOL:
             raise
@@ -382,7 +382,7 @@ class OfficialTool(ToolDefinition):
         try:
             result = await self.run(exchange, arguments)
             if is_input_required(result) and not is_local(exchange):
-                result = to_input_required(self.function.owner, exchange, result)
+                result = await to_input_required(self.function.owner, exchange, result)
             return self._struct(result)
         except ToolError as error:
             if is_local(exchange):

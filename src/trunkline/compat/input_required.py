@@ -23,7 +23,8 @@ from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.revisions import Feature
 from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import state_binding
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal, read_keys
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal
+from trunkline.server.sealing import read_keys
 
 __all__ = [
     "MarkedSeal",
@@ -50,18 +51,18 @@ class MarkedSeal(StateSeal):
 
     __slots__ = ()
 
-    def seal(self, state: RoundState, *, binding: StateBinding) -> str:
+    async def seal(self, state: RoundState, *, binding: StateBinding) -> str:
         """Return the sealed text of a state."""
-        return _MARK + super().seal(state, binding=binding)
+        return _MARK + await super().seal(state, binding=binding)
 
-    def open(self, text: str, *, binding: StateBinding) -> RoundState:
+    async def open(self, text: str, *, binding: StateBinding) -> RoundState:
         """Return the state of a sealed text.
 
         Raises:
             InvalidParams: it was not sealed here for this binding, or has expired.
         """
         try:
-            return super().open(text.removeprefix(_MARK), binding=binding)
+            return await super().open(text.removeprefix(_MARK), binding=binding)
         except InvalidParams as error:
             raise InvalidParams("Invalid or expired requestState", data={"reason": "invalid_request_state"}) from error
 
@@ -88,7 +89,7 @@ def _of_request(server: Any, exchange: Any) -> tuple[Any, Any]:
     return (server if inner is exchange or from_code else root_server(inner)), inner
 
 
-def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequiredResult:
+async def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequiredResult:
     """Return what a handler returned as ours, with its state sealed.
 
     Raises:
@@ -107,7 +108,7 @@ def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequire
     state = None
     if result.request_state is not None:
         kept = RoundState(once={_KEY: result.request_state})
-        state = server.seal.seal(kept, binding=state_binding(exchange))
+        state = await server.seal.seal(kept, binding=state_binding(exchange))
     return t.InputRequiredResult(result_type="input_required", input_requests=requests or None, request_state=state)
 
 
@@ -132,7 +133,8 @@ def read_state(server: Any, exchange: Any) -> str | None:
     text = getattr(exchange.admitted.params, "request_state", None)
     if text is None or Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         return None
-    kept = server.seal.open(text, binding=state_binding(exchange)).once.get(_KEY)
+    # The state was opened when the call was resumed.
+    kept = None if exchange.elicitor is None else exchange.elicitor.hand_over()[1].results.get(_KEY)
     return None if kept is None else str(kept)
 
 

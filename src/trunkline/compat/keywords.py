@@ -102,7 +102,7 @@ _WITHOUT_EFFECT: Mapping[Place, Mapping[str, _NoEffect]] = MappingProxyType(
 _COMPONENT_UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
         "task": "tasks are not supported yet",
-        "app": "apps are not supported yet",
+        "app": 'tools have a page; register it with @server.app("ui://…")',
         "auth": "pass the scopes that a caller needs with scopes=[...], or hide it with visible=",
     }
 )

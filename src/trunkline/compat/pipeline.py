@@ -487,7 +487,7 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
-        if (asked := answer(server, exchange, result)) is not None:
+        if (asked := await answer(server, exchange, result)) is not None:
             return asked
         if isinstance(result, BaseModel) and not isinstance(result, model_class("CallToolResult")):
             # A result of an extension's own.
@@ -505,7 +505,7 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
-        if (asked := answer(server, exchange, result)) is not None:
+        if (asked := await answer(server, exchange, result)) is not None:
             return asked
         if isinstance(result, list):
             result = ResourceResult(result)
@@ -529,7 +529,7 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
-        if (asked := answer(server, exchange, result)) is not None:
+        if (asked := await answer(server, exchange, result)) is not None:
             return asked
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 

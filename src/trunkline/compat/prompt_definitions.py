@@ -121,7 +121,7 @@ class FastPrompt(PromptDefinition):
         try:
             value = await self.render(exchange, arguments)
             if is_input_required(value):
-                return to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
+                return await to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
             return self.convert(value).to_struct()
         except HandlerError as error:
             if is_local(exchange):
@@ -251,7 +251,7 @@ class OfficialPrompt(PromptDefinition):
 
             return to_struct(value, t.GetPromptResult)
         if is_input_required(value):
-            return to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
+            return await to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
         from trunkline.compat.official_components import to_official_messages
 
         return t.GetPromptResult(

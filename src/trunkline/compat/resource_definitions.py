@@ -275,7 +275,7 @@ class OfficialTemplate(TemplateDefinition):
                 if is_local(exchange):
                     # Handed on as it is: a handler may forward it as its own.
                     return value  # type: ignore[no-any-return]
-                value = to_input_required(self.function.owner, exchange, value)
+                value = await to_input_required(self.function.owner, exchange, value)
             return _official_contents(self, value, uri)
         except (HandlerError, RequestFailed, MissingCapability):
             raise

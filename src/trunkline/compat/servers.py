@@ -88,6 +88,8 @@ class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
     _context_class: type[Context] | None = FastContext
+    #: It records the spans of its framework itself.
+    traces_requests = False
     #: Whether schemas are listed without references.
     dereferences = True
     #: Whether sync functions run in worker threads.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trunkline.host.authorization.policy.decisions import Act, ActKind, Decision, Effect, ToolHints
     from trunkline.host.authorization.policy.loader import load_policy, parse_policy
     from trunkline.host.authorization.policy.policy import Policy, Trace, TraceStep
+    from trunkline.host.authorization.skill_grants import SkillTool
     from trunkline.host.chat.conversation import Attachment, CallRecord, ChatReply, Conversation
     from trunkline.host.chat.events import (
         CallFinished,
@@ -120,6 +121,8 @@ if TYPE_CHECKING:
     from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
     from trunkline.host.server_requests.sampling.limits import SamplingLimits
     from trunkline.host.session import HostSession
+    from trunkline.host.shared_logins import SharedLogins
+    from trunkline.host.skills import HostSkill
     from trunkline.host.upstreams.catalog.catalog import Catalog
     from trunkline.host.upstreams.catalog.items import CatalogItem, DroppedItem, ItemKind, ServerCatalog
     from trunkline.host.upstreams.catalog.names import NamingScheme, item_id, wire_name
@@ -179,6 +182,7 @@ __all__ = [
     "Host",
     "HostOptions",
     "HostSession",
+    "HostSkill",
     "ImageBlock",
     "InactiveEntry",
     "InputVariable",
@@ -229,6 +233,8 @@ __all__ = [
     "ServerStatus",
     "ServerTool",
     "ServerUsage",
+    "SharedLogins",
+    "SkillTool",
     "Source",
     "StopReason",
     "StoredSecret",
@@ -292,6 +298,7 @@ if not TYPE_CHECKING:
                 "RememberScope",
             ),
             "trunkline.host.authorization.grants": ("ServerTool",),
+            "trunkline.host.authorization.skill_grants": ("SkillTool",),
             "trunkline.host.authorization.policy.decisions": ("Act", "ActKind", "Decision", "Effect", "ToolHints"),
             "trunkline.host.authorization.policy.loader": ("load_policy", "parse_policy"),
             "trunkline.host.authorization.policy.policy": ("Policy", "Trace", "TraceStep"),
@@ -349,6 +356,7 @@ if not TYPE_CHECKING:
             "trunkline.host.gateway.gateway": ("Gateway",),
             "trunkline.host.gateway.sessions": ("GatewayOptions",),
             "trunkline.host.host": ("Host",),
+            "trunkline.host.shared_logins": ("SharedLogins",),
             "trunkline.host.integrity.pins.definitions": ("pin_of",),
             "trunkline.host.models.interface": (
                 "AudioBlock",
@@ -394,6 +402,7 @@ if not TYPE_CHECKING:
             ),
             "trunkline.host.server_requests.sampling.limits": ("SamplingLimits",),
             "trunkline.host.session": ("HostSession",),
+            "trunkline.host.skills": ("HostSkill",),
             "trunkline.host.upstreams.catalog.catalog": ("Catalog",),
             "trunkline.host.upstreams.catalog.items": ("CatalogItem", "DroppedItem", "ItemKind", "ServerCatalog"),
             "trunkline.host.upstreams.catalog.names": ("NamingScheme", "item_id", "wire_name"),

@@ -19,7 +19,7 @@ import trunkline.types as t
 from trunkline.errors import ConfigError, MethodNotFound
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.authorization.approval import Approver, Prompter
-from trunkline.host.authorization.authorizer import DeferredGrants
+from trunkline.host.authorization.deferred_grants import DeferredGrants
 from trunkline.host.authorization.grants import GrantStore
 from trunkline.host.authorization.policy.loader import load_policy, local_path_context
 from trunkline.host.authorization.policy.locations import PathContext as PolicyPlaces
@@ -43,7 +43,9 @@ from trunkline.host.state_files import config_folder, private_folder, state_fold
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.supervision.clients import HashSeed
+from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
+from trunkline.protocol.extension_definition import Extension, read_extensions
 from trunkline.protocol.limits import Limits
 
 __all__ = [
@@ -52,7 +54,9 @@ __all__ = [
     "HostOptions",
     "ReloadResult",
     "assemble",
+    "configuration_fingerprint",
     "in_project_folder",
+    "policy_file",
     "policy_of",
     "trust_file",
 ]
@@ -76,6 +80,10 @@ class HostOptions(TypedDict, total=False):
     elicitation: Callable[[t.ElicitRequestParams], Any] | None
     elicitation_urls: bool
     roots: Any
+    #: Whether this host shows pages (MCP Apps): servers then name them, and list the tools that only pages call.
+    apps: bool
+    #: Extensions of the protocol that the host declares to its servers, and that its gateways forward.
+    extensions: Sequence[Extension]
     #: The models that answer sampling requests, under review: open models, or ``provider:model``.
     models: Sequence[Model | str]
     #: Show sampling requests and answers, and forms and pages, to a person; without them, requests need a rule.
@@ -144,10 +152,17 @@ class Assembly:
     """The parts of an open host."""
 
     def __init__(
-        self, sources: Sequence[object], options: HostOptions, *, configuration: Configuration, policy: Policy
+        self,
+        sources: Sequence[object],
+        options: HostOptions,
+        *,
+        configuration: Configuration,
+        policy: Policy,
+        sharing: ProcessSharing | None,
     ) -> None:
         """Assemble the parts; nothing is started."""
         self._sources = sources
+        self._sharing = sharing
         self.options = options
         self.configuration: Configuration = configuration
         #: The current rules; those of a file are replaced in place on reload.
@@ -163,9 +178,17 @@ class Assembly:
         self.declared_capabilities: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
+        on_stderr = options.get("on_stderr")
+        #: Called with the name of a server and with what its process writes to stderr; may change at any time.
+        self.stderr_listeners: set[Callable[[str, bytes], object]] = set() if on_stderr is None else {on_stderr}
+        #: The settings declared to every server for the host's extensions, by identifier.
+        self._extensions: Mapping[str, Any] = {}
+        known: tuple[Extension, ...] = ()
+        if (given := options.get("extensions")) is not None:
+            self._extensions, known = read_extensions(given, "client")
         secrets = options.get("secret_registry") or SecretRegistry()
         self._log_redaction = LogRedaction(secrets)
-        vault = options.get("vault") or Vault(environ=options.get("environ"))
+        self.vault: Vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Approver(self.grants, deadline=options.get("consent_seconds", 300.0))
         events = EventBus()
         # First, since an unreadable lock file raises here, and an audit trail would be left open.
@@ -180,17 +203,25 @@ class Assembly:
             limits=options.get("limits"),
             secrets=secrets,
             list_seconds=options.get("list_seconds", LIST_SECONDS),
-            supervisor=lambda core: Supervisor(
-                trust=self._may_run,
-                events=events,
-                on_offering=core.offering_changed,
-                cache=CatalogCache(self.folder / "catalogs"),
-                client_options=self._client_options,
-                sandboxed=self._sandboxed,
-                vault=vault,
-                secrets=secrets,
-                starts_at_once=_starts(options),
-            ),
+            supervisor=self._supervisor,
+        )
+
+        self.core.extensions = known
+        self.core.pin_extensions(known)
+
+    def _supervisor(self, core: HostCore) -> Supervisor:
+        """Build the supervisor of the servers; the core calls it last, when all else of it is there."""
+        return Supervisor(
+            trust=self._may_run,
+            events=core.events,
+            on_offering=core.offering_changed,
+            cache=CatalogCache(self.folder / "catalogs"),
+            client_options=self._client_options,
+            sandboxed=self._sandboxed,
+            vault=self.vault,
+            secrets=core.secrets,
+            starts_at_once=_starts(self.options),
+            sharing=self._sharing,
         )
 
     def _inspector(self, events: EventBus, secrets: SecretRegistry) -> Inspector:
@@ -230,8 +261,17 @@ class Assembly:
     @property
     def fingerprint(self) -> str:
         """A fingerprint of the configuration, by which a gateway detects that it was started by itself."""
-        files = sorted(os.path.realpath(file.path) for file in self.configuration.files)
-        return hashlib.sha256("\0".join(files).encode()).hexdigest()[:16]
+        return configuration_fingerprint(self.configuration)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether servers come from configuration files, so that a reload adds servers from them."""
+        return not self._sources or any(isinstance(each, str | os.PathLike) for each in self._sources)
+
+    @property
+    def path_context(self) -> PolicyPlaces:
+        """The folders that paths in rules refer to."""
+        return _places(self.configuration)
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
@@ -301,9 +341,11 @@ class Assembly:
         kept = {
             name: entry
             for name, entry in entries.items()
-            if name not in self._removed and (only is None or name in only or name in self._added)
+            if name not in self._removed
+            and (only is None or name in only or name in self._added)
+            and (self._sharing is None or self._sharing.has_server(entry))
         }
-        return {name: _started(entry, self.options) for name, entry in kept.items()}
+        return {name: _started(entry, self.options, self._extensions) for name, entry in kept.items()}
 
     def _apply_rules(self, entry: ServerEntry) -> ServerEntry:
         """Apply the administrator's rules to an entry that was given in code."""
@@ -331,22 +373,30 @@ class Assembly:
             options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": needs.elicitation_urls}
         if needs.roots or self.core.roots.of(entry) is not None:
             options["roots"] = lambda: self._roots(entry)
+        if needs.apps:
+            options["apps"] = True
+        if self._extensions:
+            options["extensions"] = {**{id: {} for id in entry.settings.extensions}, **self._extensions}
         # Not ``logging``: that would request log messages from a stateless server with every request.
         options["on_notification"] = lambda method, params: self.core.handle_notification(entry.name, method, params)
+        options["tap"] = self.core.traffic.tap(entry.name)
         if (info := self.options.get("client_info")) is not None:
             options["client_info"] = info
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             seed = self._hash_seed.variables(self.options.get("environ", os.environ))
             options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
-            if (on_stderr := self.options.get("on_stderr")) is not None:
-                options["on_stderr"] = lambda data: on_stderr(entry.name, data)
+            options["on_stderr"] = lambda data: self._stderr_received(entry.name, data)
         return options
 
+    def _stderr_received(self, server: str, data: bytes) -> None:
+        for listener in tuple(self.stderr_listeners):
+            listener(server, data)
+
     def _declared(self, entry: ServerEntry) -> ConnectionNeeds:
-        """Return what the shared connection declares to a server; nothing if gateway clients share it too."""
+        """Return the capabilities of the shared connection; none that allow questions if gateway clients share it."""
         if entry.settings.share == "shared":
-            return ConnectionNeeds()
+            return ConnectionNeeds(apps=self.options.get("apps", False))
         return ConnectionNeeds.of(self.declared_capabilities, logs=False).within(entry.settings.asks)
 
     def _roots(self, entry: ServerEntry) -> list[t.Root]:
@@ -364,8 +414,8 @@ def _refusal(capability: str) -> Callable[..., Any]:
     return refuse
 
 
-async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
-    """Load the configuration and policy, and assemble a host.
+async def assemble(sources: Sequence[object], options: HostOptions, sharing: ProcessSharing | None = None) -> Assembly:
+    """Load the configuration and policy, and assemble a host; with ``sharing`` it is one of several processes.
 
     Raises:
         ConfigError: a named configuration or policy cannot be read.
@@ -374,7 +424,7 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
     if configuration is None:
         configuration = await asyncio.to_thread(_load_configuration, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
-    return Assembly(sources, options, configuration=configuration, policy=policy)
+    return Assembly(sources, options, configuration=configuration, policy=policy, sharing=sharing)
 
 
 def _starts(options: HostOptions) -> int | None:
@@ -387,6 +437,12 @@ def _starts(options: HostOptions) -> int | None:
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
         raise ConfigError(f"starts_at_once is {given!r}: give a number of servers, 1 or more.")
     return given
+
+
+def configuration_fingerprint(configuration: Configuration) -> str:
+    """Return a fingerprint of a configuration, from the paths of its files, not their content."""
+    files = sorted(os.path.realpath(file.path) for file in configuration.files)
+    return hashlib.sha256("\0".join(files).encode()).hexdigest()[:16]
 
 
 def trust_file(folder: Path) -> Path:
@@ -434,11 +490,18 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
         return given
     if given is not None and not isinstance(given, str | os.PathLike):
         raise TypeError(f"policy= is a Policy or the path of a TOML file, not {type(given).__name__}")
-    if given is None:
-        given = config_folder() / "policy.toml"
-        if not given.exists():
-            return Policy(())
-    return load_policy(given, path_context=_places(configuration))
+    file = policy_file(options)
+    if file is None or (given is None and not file.exists()):
+        return Policy(())
+    return load_policy(file, path_context=_places(configuration))
+
+
+def policy_file(options: HostOptions) -> Path | None:
+    """Return the path of a host's policy file, which need not exist; None if the policy was passed as an object."""
+    given = options.get("policy")
+    if isinstance(given, Policy):
+        return None
+    return config_folder() / "policy.toml" if given is None else Path(given)
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:
@@ -475,9 +538,11 @@ def in_project_folder(entry: ServerEntry) -> ServerEntry:
     return entry
 
 
-def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
-    """Return an entry with the options of this host applied."""
+def _started(entry: ServerEntry, options: HostOptions, extensions: Collection[str]) -> ServerEntry:
+    """Return an entry with the options of this host applied; the host's extensions are added to its list."""
     settings = dict(options.get("settings", {}))
+    if extensions:
+        settings["extensions"] = {**dict.fromkeys(extensions, ()), **entry.settings.extensions}
     if options.get("lazy"):
         settings["start"] = "lazy"
     return in_project_folder(replace(entry, settings=replace(entry.settings, **settings)) if settings else entry)

@@ -11,49 +11,63 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.client.notifications import CHANGE_KINDS
+from trunkline.client.request_handlers import ExtensionResult
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.authorization.approval import Approver, ConsentedBy, Prompter
+from trunkline.host.authorization.approval import Approver
 from trunkline.host.authorization.authorizer import (
+    ActSubject,
     Authorizer,
     CallRequest,
-    act_for_item,
+    PerformCall,
     act_for_server_request,
-    act_for_unlisted,
     grantable_tools,
+    may_use,
 )
-from trunkline.host.authorization.denial_messages import NO_PROMPTER, NoPromptReason
-from trunkline.host.authorization.policy.decisions import Act, ActKind
-from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.authorization.policy.decisions import ActKind
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import CatalogChanged, DefinitionInspected, EventBus
+from trunkline.host.extension_traffic import ExtensionTraffic
 from trunkline.host.integrity.pins.inspector import Inspector
+from trunkline.host.requester import Requester
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.server_requests.handlers import ServerRoots
 from trunkline.host.session import HostSession
 from trunkline.host.state_files import state_folder
-from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogCache, build_catalog, changed_lists
+from trunkline.host.traffic import HostTraffic
+from trunkline.host.upstreams.catalog.catalog import (
+    Catalog,
+    CatalogCache,
+    build_catalog,
+    changed_lists,
+    extensions_changed,
+)
 from trunkline.host.upstreams.catalog.items import CatalogItem
-from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, NamingScheme, item_id
+from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, NamingScheme
 from trunkline.host.upstreams.routing.active_calls import Parking
-from trunkline.host.upstreams.routing.channels import CallerChannel, leads_back
+from trunkline.host.upstreams.routing.channels import leads_back
 from trunkline.host.upstreams.routing.router import Router, UpstreamRequest
 from trunkline.host.upstreams.routing.session_views import SessionViews
 from trunkline.host.upstreams.supervision.supervisor import Supervisor
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 from trunkline.protocol.downgrade import wrap_structured_content
+from trunkline.protocol.extension_definition import Extension
 from trunkline.protocol.limits import Limits
 
-__all__ = ["LIST_SECONDS", "HostCore", "Requester"]
+if TYPE_CHECKING:
+    from trunkline.host.skills import SkillRegistry
+
+__all__ = ["LIST_SECONDS", "HostCore"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -64,30 +78,11 @@ _MOST_PARKED = 1000  # Calls that wait for the next round of their client, each 
 _LISTS = ("tools", "prompts", "resources")
 
 
-class Requester(Struct, frozen=True, kw_only=True):
-    """The caller of an operation, and the channel for questions back to it."""
-
-    session: HostSession
-    channel: CallerChannel
-    policy: Policy
-    #: Prompts for approval; None if there is no one to ask.
-    prompter: Prompter | None = None
-    caller: str = "user"
-    #: The gateways the request came through.
-    via: tuple[str, ...] = ()
-    #: Who approved the request before it arrived, and why no one can be prompted if there is no prompter.
-    consented_by: ConsentedBy | None = None
-    no_prompt_reason: NoPromptReason = NO_PROMPTER
-    #: The gateway tool (``call_tool``) through which a tool is called, if the approval was for that name only.
-    by_proxy: str | None = None
-    #: Server requests that no rule allows are refused instead of forwarded to the caller.
-    strict: bool = False
-    #: Which items the caller is served at all; None for all.
-    serves: Callable[[CatalogItem], bool] | None = None
-
-
 class HostCore:
     """Supervised servers, their catalog, and the one way to use it."""
+
+    #: Extensions of the protocol that every gateway of the host forwards; set before ``start``.
+    extensions: tuple[Extension, ...] = ()
 
     def __init__(
         self,
@@ -143,7 +138,7 @@ class HostCore:
         )
         self._naming = naming
         #: Checks a catalog before it is used, and removes what must not be served.
-        self._inspector = inspector
+        self.inspector = inspector
         self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._resource_followers: list[Callable[[str, str], None]] = []
@@ -192,6 +187,7 @@ class HostCore:
         """Register a session; idle connections of it are closed from now on."""
         self.sessions.add(session)
         session.connections.registry = self.views
+        session.connections.on_notification = partial(self.extension_traffic.received, session=session)
         return session
 
     async def close_session(self, session: HostSession) -> None:
@@ -212,7 +208,7 @@ class HostCore:
             await asyncio.sleep(min(_SWEEP_SECONDS, *idle, _SWEEP_SECONDS))
             try:
                 await self._sweep()
-                if self._inspector is not None and self._inspector.outdated:
+                if self.inspector is not None and self.inspector.outdated:
                     self._rebuild()
                 if self.audit is not None:
                     await asyncio.to_thread(self.audit.sync)
@@ -233,7 +229,10 @@ class HostCore:
     # --- the catalog -------------------------------------------------------------------------------------------------
 
     def follow_catalog(self, follower: Callable[[tuple[str, ...]], None]) -> Callable[[], None]:
-        """Call a function with the kinds of lists that changed; return a function that ends this."""
+        """Call a function with the kinds of lists that changed; return a function that ends this.
+
+        There are none if only the extensions of a server changed.
+        """
         self._followers.append(follower)
         return lambda: self._followers.remove(follower) if follower in self._followers else None
 
@@ -285,8 +284,8 @@ class HostCore:
         before = self.catalog
         after = build_catalog(offerings, settings, naming=self._naming, counter=before.counter + 1, before=self._whole)
         self._whole = after
-        if self._inspector is not None:
-            after = self._inspector(after)
+        if self.inspector is not None:
+            after = self.inspector(after)
         if self._on_catalog is not None:
             self._on_catalog(after)
         changed, self._differing = {*changed_lists(before, after), *self._differing}, set()
@@ -294,13 +293,42 @@ class HostCore:
         self.catalog = after
         if kinds:
             self.events.publish(CatalogChanged(kinds, after.counter))
+        if kinds or extensions_changed(before, after):
             for follower in tuple(self._followers):
                 follower(kinds)
+
+    def review_definitions(self) -> None:
+        """Review the catalog again, after the user accepted or blocked a changed definition."""
+        self._rebuild()
+
+    @cached_property
+    def extension_traffic(self) -> ExtensionTraffic:
+        """Methods and notifications of extensions."""
+        return ExtensionTraffic(self)
+
+    @cached_property
+    def traffic(self) -> HostTraffic:
+        """The messages of all connections to servers, for observers."""
+        return HostTraffic()
+
+    @cached_property
+    def skills(self) -> SkillRegistry:
+        """The skills of the servers."""
+        from trunkline.host.skills import SkillRegistry
+
+        return SkillRegistry(self)
 
     @property
     def inspected(self) -> tuple[DefinitionInspected, ...]:
         """The definitions of the current catalog that changed, were flagged or are hidden."""
-        return () if self._inspector is None else self._inspector.lasting
+        return () if self.inspector is None else self.inspector.lasting
+
+    def pin_extensions(self, extensions: Collection[Extension]) -> None:
+        """Pin what these extensions define; the catalog is reviewed again if there is one."""
+        if self.inspector is not None and extensions:
+            self.inspector.add_extensions(extensions)
+            if self.inspector.last is not None:
+                self._rebuild()
 
     def upstream(self, name: str) -> Upstream:
         """Return a server by name.
@@ -322,6 +350,9 @@ class HostCore:
             if isinstance(params.get("uri"), str):
                 self._resource_updated(upstream, params["uri"])
         elif kind is not None:
+            if kind == "resources" and self.skills.forget(name):
+                # The files of skills are resources, which need not be listed.
+                self._view_changed({kind})
             # Handled even if the server did not declare ``listChanged``.
             upstream.changed({kind})
         elif method == "notifications/message":
@@ -329,6 +360,8 @@ class HostCore:
                 self._logged(upstream, msgspec.convert(params, t.LoggingMessageNotificationParams))
             except msgspec.ValidationError as error:
                 log.debug("a log message of %s cannot be read: %s", name, error)
+        else:
+            self.extension_traffic.received(name, method, params)
 
     def _resource_updated(self, upstream: Upstream, uri: str) -> None:
         """Forward a resource update of a server without subscriptions; those of other servers come by subscription."""
@@ -372,7 +405,7 @@ class HostCore:
         result: t.CallToolResult = await self._perform(
             "tool", item.server, item.name, arguments, item, requester, method="tools/call", params=params
         )
-        if type(result.structured_content) is dict and not item.wraps:
+        if isinstance(result, ExtensionResult) or (type(result.structured_content) is dict and not item.wraps):
             return result
         # Servers represent a value that is not an object in different ways, by era and library; callers get one shape.
         shaped: t.CallToolResult = wrap_structured_content(result, (item.wraps and not result.is_error) or None)
@@ -411,34 +444,15 @@ class HostCore:
             PolicyDenied: the prompt or resource may not be used at all.
         """
         upstream = self.upstream(server)
-        act = self._completed_act(upstream.entry, params.ref, requester)
+        act = requester.completion_act(upstream.entry, params.ref, self.catalog)
         if not requester.policy.is_visible(act):
             raise PolicyDenied(f"the policy does not allow {server}/{act.name}")
-        request = self._upstream_request(upstream, "completion/complete", params, requester)
+        request = self.upstream_request(upstream, "completion/complete", params, requester)
         try:
-            result, _ = await self.router.send(request)
+            return (await self.router.send(request))[0]  # type: ignore[no-any-return]
         except Exception as error:
             self.secrets.redact_error(error)
             raise
-        found: t.CompleteResult = result
-        return found
-
-    def _completed_act(
-        self, entry: ServerEntry, ref: t.PromptReference | t.ResourceTemplateReference, requester: Requester
-    ) -> Act:
-        """Return the act for any use of the prompt, template or resource whose argument is completed."""
-        if isinstance(ref, t.PromptReference):
-            kind: ActKind = "prompt"
-            name, key = ref.name, item_id(entry.name, ref.name)
-            item = self.catalog.prompts.get(key)
-        else:
-            kind, name, key = "resource", ref.uri, item_id(entry.name, ref.uri)
-            item = self.catalog.templates.get(key) or self.catalog.resources.get(key)
-        trusted = entry.settings.trusted
-        asked: dict[str, Any] = {"caller": requester.caller, "session": requester.session, "trusted": trusted}
-        if item is None:
-            return act_for_unlisted(kind, entry.name, name, **asked)
-        return act_for_item(item, **asked)
 
     async def _perform(
         self,
@@ -455,10 +469,32 @@ class HostCore:
         upstream = self.upstream(server)
         if item is not None and not upstream.running:
             item = await self._refresh_item(upstream, item)
+        if item is not None and requester.caller in ("model", "app") and requester.caller not in item.visibility:
+            # MCP Apps, Visibility: a tool may be visible only to apps, or only to models.
+            raise PolicyDenied(f"{item.id} cannot be called by {requester.caller!r}: its server does not allow it.")
+
+        if item is not None and requester.session.grants.has_skills:
+            await self.skills.check_grants(requester.session, item)
 
         async def work(judged: Mapping[str, Any]) -> tuple[Any, Raw]:
-            return await self.router.send(self._upstream_request(upstream, method, params(judged), requester))
+            return await self.router.send(self.upstream_request(upstream, method, params(judged), requester))
 
+        return await self.authorized(kind, upstream, name, arguments, item, requester, work=work)
+
+    async def authorized(
+        self,
+        kind: ActKind,
+        upstream: Upstream,
+        name: str,
+        arguments: Mapping[str, Any],
+        item: CatalogItem | None,
+        requester: Requester,
+        *,
+        work: PerformCall,
+        subject: ActSubject | None = None,
+    ) -> Any:
+        """Run an act at a server if it is authorized; secrets are removed from error messages."""
+        server = upstream.entry.name
         case = CallRequest(
             kind=kind,
             entry=upstream.entry,
@@ -476,7 +512,11 @@ class HostCore:
             no_prompt_reason=requester.no_prompt_reason,
             by_proxy=requester.by_proxy,
             by_command=self._in_user_folder and upstream.entry.target is None,
-            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, requester)),
+            # An approval for all tools of a server would not cover a subject that is none of them.
+            tools=tuple
+            if subject is not None
+            else lambda: grantable_tools(self.catalog, server, lambda each: may_use(each, requester)),
+            subject=subject,
         )
         try:
             result = await self.authorizer.perform(case)
@@ -514,7 +554,9 @@ class HostCore:
             raise InvalidParams(f"The {item.kind} {item.id} cannot be used: {why or 'the server no longer offers it'}")
         return found
 
-    def _upstream_request(self, upstream: Upstream, method: str, params: Any, requester: Requester) -> UpstreamRequest:
+    def upstream_request(self, upstream: Upstream, method: str, params: Any, requester: Requester) -> UpstreamRequest:
+        """Return a request to a server on behalf of a caller, with the review of the server's own requests."""
+
         async def review(question: str, asked: Any) -> Raw | None:
             return self._review(upstream.entry, question, asked, requester)
 
@@ -526,6 +568,7 @@ class HostCore:
             channel=requester.channel,
             review=review,
             via=requester.via,
+            trace=requester.trace,
         )
 
     def _review(self, entry: ServerEntry, method: str, params: Any, requester: Requester) -> Raw | None:
@@ -545,9 +588,3 @@ class HostCore:
         if act.kind == "elicitation":
             return Raw(b'{"action":"decline"}')
         raise PolicyDenied(f"{entry.name} asks for {method}, which is not allowed ({decision.rule}).")
-
-
-def _is_usable(item: CatalogItem, requester: Requester) -> bool:
-    """Return True if the caller may see a tool; an approval for a whole server covers only such tools."""
-    act = act_for_item(item, caller=requester.caller, session=requester.session)
-    return (requester.serves is None or requester.serves(item)) and requester.policy.is_visible(act)

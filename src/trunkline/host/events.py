@@ -74,6 +74,8 @@ class ActCompleted(Struct, frozen=True, tag="acted"):
     kind: str
     outcome: str
     seconds: float
+    #: The size of the raw result in bytes; None without one.
+    bytes: int | None = None
 
 
 class DefinitionInspected(Struct, frozen=True, tag="inspected"):

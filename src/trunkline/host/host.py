@@ -27,11 +27,11 @@ from trunkline.host.authorization.authorizer import usable_counts, with_usable_c
 from trunkline.host.authorization.denial_messages import NO_CONSENT_OPTION, NO_PROMPTER
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import Configuration
-from trunkline.host.core import Requester
 from trunkline.host.events import DefinitionInspected, EventSubscription
 from trunkline.host.gateway.app import ServeOptions
 from trunkline.host.gateway.gateway import Gateway
 from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.host.requester import Requester
 from trunkline.host.server_requests.elicitation import ElicitationHandler
 from trunkline.host.server_requests.handlers import (
     CallbackRequestHandler,
@@ -47,15 +47,20 @@ from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.names import item_id
 from trunkline.host.upstreams.routing.channels import LocalChannel
+from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 
 if TYPE_CHECKING:
+    from trunkline.extensions.apps.reading import AppPage
+    from trunkline.extensions.skills.loading import LoadedSkill
     from trunkline.host.chat.conversation import Attachment, ChatParticipants, ChatReply, Conversation
     from trunkline.host.chat.events import ChatOptions
     from trunkline.host.chat.history import SavedConversation
+    from trunkline.host.gateway.worker_links import WorkerLinks
     from trunkline.host.models.interface import Model
+    from trunkline.host.skills import HostSkill
 
 __all__ = ["Host"]
 
@@ -77,6 +82,8 @@ class Host:
         #: For each tool the definition (one pin may have several forms) and the cache that parses its results.
         self._facts: dict[str, tuple[Any, ToolCache]] = {}
         self._own_handler: HostRequestHandler | None = None
+        #: How server processes are shared with the other processes of a gateway; set before it is opened.
+        self._sharing: ProcessSharing | None = None
 
     @classmethod
     def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
@@ -95,7 +102,7 @@ class Host:
         """
         if self._assembly is not None:
             raise ConfigError("The host is already open. Close it first, or create another one.")
-        self._assembly = await assemble(self._sources, self._options)
+        self._assembly = await assemble(self._sources, self._options, self._sharing)
         try:
             self._own_handler = self._build_handler(self._assembly)
             self._assembly.declared_capabilities = self._own_handler.capabilities
@@ -182,6 +189,16 @@ class Host:
         """Restart a server, also one that is no longer restarted automatically."""
         await self._open.core.upstream(name).restart()
 
+    async def start(self, name: str) -> None:
+        """Start a server that is stopped, idle or failed, and wait for the outcome; a running one is not changed."""
+        upstream = self._open.core.upstream(name)
+        if not upstream.running and not upstream.busy:
+            await upstream.restart()
+
+    async def stop(self, name: str) -> None:
+        """Stop a server until it is started again; returns when its process has ended."""
+        await self._open.core.upstream(name).stop()
+
     async def add_root(self, server: str, root: object) -> None:
         """Add a root for a server: a path or a ``file:`` URI; a handshake server is notified at once."""
         await self._open.core.add_root(server, root)
@@ -231,6 +248,27 @@ class Host:
         result = await self._open.core.read_resource(server, own, item, self._requester(session))
         return result.contents
 
+    async def read_app(self, name: str, *, session: HostSession | None = None) -> AppPage:
+        """Read a page (MCP Apps) by the id of a tool that has one, or by the id or URI of the page.
+
+        Raises:
+            ConfigError: the host was not opened with ``apps=True``, so servers do not name their pages.
+            InvalidParams: there is no such tool or page, or the tool has no page.
+            RemoteProtocolError: the response is not a page, is too large, or has an invalid declaration.
+        """
+        from trunkline.extensions.apps.reading import page_of
+
+        if not self._options.get("apps"):
+            raise ConfigError("This host does not show pages: open it with apps=True.")
+        tool = self.catalog.find_tool(name)
+        if tool is not None and tool.app_uri is None:
+            raise InvalidParams(f"The tool {tool.id} has no page: its _meta.ui names no ui:// resource")
+        uri = name if tool is None or tool.app_uri is None else item_id(tool.server, tool.app_uri)
+        contents = await self.read_resource(uri, session=session)
+        found = self.catalog.find_resource(uri)
+        listed = None if found is None or found[2] is None else found[2].definition.meta
+        return page_of(uri if found is None else found[1], contents, listed)
+
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, session: HostSession | None = None
     ) -> t.GetPromptResult:
@@ -239,6 +277,32 @@ class Host:
             await self._open.core.first_lists(fresh=True)
         item = self._named("prompt", name, self.catalog.find_prompt(name))
         return await self._open.core.get_prompt(item, dict(arguments or {}), self._requester(session))
+
+    async def list_skills(self, *, session: HostSession | None = None) -> list[HostSkill]:
+        """List the skills of all servers without reading their files."""
+        from trunkline.host.skills import act_for_skill
+
+        core, requester = self._open.core, self._requester(session)
+        await core.first_lists()
+        skills = await core.skills.listed(requester.session)
+        acts = ((each, act_for_skill(each, caller=requester.caller, session=requester.session)) for each in skills)
+        return [each for each, act in acts if self.policy.is_visible(act)]
+
+    async def load_skill(self, skill: str | HostSkill, *, session: HostSession | None = None) -> LoadedSkill:
+        """Load a skill, by its label (``server/name``), as ``server/uri``, or as it was listed.
+
+        Raises:
+            PolicyDenied: the policy or the user denied it.
+            VerificationError: its text does not match its entry.
+            InvalidParams: there is no such skill.
+        """
+        core, requester = self._open.core, self._requester(session)
+        if isinstance(skill, str):
+            await core.first_lists(fresh=True)
+            found = await core.skills.find(skill, requester.session)
+        else:
+            found = await core.skills.refresh(skill.server, skill.uri, requester.session, label=skill.label)
+        return await core.skills.load(found, requester)
 
     async def complete(
         self,
@@ -316,9 +380,13 @@ class Host:
 
     async def serve(self, **options: Unpack[ServeOptions]) -> None:
         """Serve the catalog as one MCP server, over stdio or HTTP, until stopped."""
+        await self._serve(options)
+
+    async def _serve(self, options: ServeOptions, worker: WorkerLinks | None = None) -> None:
+        """Serve as above; ``worker`` connects the gateway to the other workers of its supervisor."""
         from trunkline.host.gateway.app import serve
 
-        await serve(self._open, self._held(options))
+        await serve(self._open, self._held(options), worker)
 
     def gateway(self, options: GatewayOptions | None = None) -> Gateway:
         """Return the gateway as an in-process server, for ``Client(host.gateway())``; close it after use."""
@@ -384,7 +452,8 @@ class Host:
             elicitation = ElicitationHandler(forms, notice=notice, tell=tell)
         given = {name: options[name] for name in _CALLBACKS if name in options}  # type: ignore[literal-required]
         rest = CallbackRequestHandler(RequestHandlers(resolve_settings(given), NEWEST, embedded_requests(NEWEST)))
-        return HostRequestHandler(sampling=sampling, elicitation=elicitation, rest=rest)
+        apps = options.get("apps", False)
+        return HostRequestHandler(sampling=sampling, elicitation=elicitation, rest=rest, apps=apps)
 
     def _named(self, what: str, name: str, item: CatalogItem | None) -> CatalogItem:
         if item is None:

@@ -25,6 +25,7 @@ they are dropped with the session.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections import deque
@@ -39,6 +40,7 @@ from trunkline.errors import TooManyRequests
 from trunkline.host.authorization.grants import SessionGrants
 from trunkline.host.authorization.policy.decisions import ToolHints
 from trunkline.host.upstreams.catalog.names import item_id
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, Credentials
 from trunkline.protocol.caller import Principal
 
@@ -102,7 +104,9 @@ class Taint:
 class CallBudget:
     """The call limits of a session: concurrent calls, and calls per minute as a token bucket."""
 
-    __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight", "per_minute")
+    __slots__ = (
+        *("_at", "_left", "_now", "_per_second", "burst", "concurrent", "counted_elsewhere", "in_flight", "per_minute"),
+    )
 
     def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
         """Start with a full bucket: one minute of calls."""
@@ -114,6 +118,8 @@ class CallBudget:
         self._at = now()
         self.concurrent: int = concurrent
         self.in_flight: int = 0
+        #: Whether the calls per minute are counted for all workers of a gateway, in its backplane.
+        self.counted_elsewhere: bool = False
 
     def enter(self) -> None:
         """Start a call.
@@ -127,14 +133,17 @@ class CallBudget:
                 "Wait until one of them has ended, then try again",
                 data={"limit": "concurrent", "allowed": self.concurrent, "retryAfter": 1},
             )
-        wait = self._wait()
-        if wait > 0:
-            seconds = math.ceil(wait)
-            raise TooManyRequests(
-                f"Too many calls: the limit is {self.per_minute:g} a minute for each caller; try again in {seconds} s",
-                data={"limit": "perMinute", "allowed": self.per_minute, "retryAfter": seconds},
-            )
+        if not self.counted_elsewhere and (wait := self._wait()) > 0:
+            raise self.too_many(wait)
         self.in_flight += 1
+
+    def too_many(self, wait: float) -> TooManyRequests:
+        """Return the error for a caller that must wait so many seconds."""
+        seconds = math.ceil(wait)
+        return TooManyRequests(
+            f"Too many calls: the limit is {self.per_minute:g} a minute for each caller; try again in {seconds} s",
+            data={"limit": "perMinute", "allowed": self.per_minute, "retryAfter": seconds},
+        )
 
     def leave(self) -> None:
         """End a call."""
@@ -199,8 +208,8 @@ class HostSession:
     """The state of one session."""
 
     __slots__ = (
-        *("budget", "found", "grants", "id", "connections", "log_level", "principal", "profile", "results", "taint"),
-        "used_at",
+        *("budget", "found", "grants", "id", "connections", "log_level", "principal", "profile", "results"),
+        *("shared", "shared_key", "taint", "used_at"),
     )
 
     def __init__(
@@ -215,6 +224,10 @@ class HostSession:
     ) -> None:
         """Create a session; ``conversation`` is False where its requests have nothing in common."""
         self.id: str = os.urandom(8).hex()
+        #: Names the session at every worker of a gateway; empty if there is one process.
+        self.shared_key: str = ""
+        #: Keeps it the same at every worker, see ``SharedSession`` of the gateway; None if there is one process.
+        self.shared: Any = None
         self.principal = principal
         self.profile = profile
         self.grants: SessionGrants = SessionGrants()
@@ -229,6 +242,20 @@ class HostSession:
         #: The log messages a handshake client asked for by ``logging/setLevel``.
         self.log_level: t.LoggingLevel | None = None
         self.used_at: float = now()
+
+    def share(self, key: str, *, is_session: bool) -> None:
+        """Be the same session as at other workers, which name it by the same key."""
+        self.id = key[:16]
+        self.shared_key = key
+
+        def process_key(needs: ConnectionNeeds, own_roots: bool) -> str | None:
+            # Requests without a session may be of different clients, and a server asks for the roots of its client
+            # once: no other worker may use the process.
+            if needs.roots and not own_roots and not is_session:
+                return None
+            return hashlib.sha256(msgspec.json.encode([key, needs])).hexdigest()
+
+        self.connections.process_key = process_key
 
     @property
     def subject(self) -> str | None:

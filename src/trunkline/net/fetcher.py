@@ -425,7 +425,7 @@ def _failure(error: Exception, target: ParsedURL, *, proxied: bool) -> str:
             return f"{where} closed the connection in the middle of its response"
         case ValueError():
             return f"Cannot send a request to {where}: {error}"
-    return f"The connection to {where} broke: {error or type(error).__name__}"
+    return f"The connection to {where} broke: {str(error) or type(error).__name__}"
 
 
 def _without_bytes(message: str) -> str:

@@ -10,14 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.revisions import Revision
-from trunkline.types import Implementation, LoggingLevel
+from trunkline.types import (
+    ClientCapabilities,
+    ElicitationCapability,
+    Implementation,
+    LoggingLevel,
+    SamplingCapability,
+)
 
 __all__ = [
+    "EXTENSIONS",
     "MEMORY",
     "STDIO",
     "STREAM",
@@ -27,11 +35,14 @@ __all__ = [
     "Principal",
     "ScopeHierarchy",
     "Session",
+    "SessionStore",
     "has_scopes",
     "origin_has_scopes",
     "parse_scopes",
     "required_capabilities",
+    "same_principal",
     "supports",
+    "usable_capabilities",
 ]
 
 
@@ -50,6 +61,13 @@ class Principal(Struct, frozen=True, kw_only=True):
         return self.issuer, self.subject, self.client
 
 
+def same_principal(one: Principal | None, other: Principal | None) -> bool:
+    """Return True if both are the same principal; anonymous matches only anonymous."""
+    if one is None or other is None:
+        return one is other
+    return one.identity == other.identity
+
+
 class Origin(Struct, frozen=True):
     """How a message arrived: the transport, the authenticated principal, and its MCP headers."""
 
@@ -58,6 +76,8 @@ class Origin(Struct, frozen=True):
     headers: Mapping[str, str] | None = None
 
 
+#: The prefix of a capability path for an extension.
+EXTENSIONS = "extensions/"
 _NO_SUBSCRIPTIONS: frozenset[str] = frozenset()
 
 #: Origins of messages on the process's own pipes, inside the process, or on a stream given by the user.
@@ -91,10 +111,30 @@ class Caller(Struct, frozen=True):
         return supports(self.capabilities, capability)
 
 
-class Session:
-    """What a handshake client declared once; lives as long as its connection or session id."""
+class SessionStore(Protocol):
+    """Where several workers keep what a client changes in its session; each change holds on all of them."""
 
-    __slots__ = ("_waiting", "caller", "id", "initialized", "log_level", "subscriptions")
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Set the minimum level of log messages."""
+
+    async def subscribe(self, uri: str) -> None:
+        """Subscribe to changes of a resource."""
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Unsubscribe from a resource."""
+
+    def connect(self) -> None:
+        """Make the session's connection for messages outside of requests, unless there is one at this worker."""
+
+
+class Session:
+    """What a handshake client declared at initialization; lives as long as its connection or session id.
+
+    It has only capabilities of the negotiated revision: a client declares them before it knows the revision, and some
+    clients declare those of all revisions.
+    """
+
+    __slots__ = ("_waiting", "caller", "id", "initialized", "log_level", "store", "subscriptions")
 
     def __init__(
         self,
@@ -112,7 +152,10 @@ class Session:
         self.log_level: LoggingLevel | None = "info"
         #: The resources whose changes the client subscribed to; most clients subscribe to none.
         self.subscriptions: set[str] | frozenset[str] = _NO_SUBSCRIPTIONS
-        self.caller: Caller = Caller(revision, client_info, capabilities, origin, self)
+        #: Set where several workers share the session: changes are made there.
+        self.store: SessionStore | None = None
+        usable = usable_capabilities(capabilities, revision)
+        self.caller: Caller = Caller(revision, client_info, usable, origin, self)
 
     def ready(self) -> None:
         """Called when the client has sent ``notifications/initialized``."""
@@ -140,15 +183,15 @@ class Session:
 
 
 def required_capabilities(path: str) -> dict[str, Any]:
-    """Return the error data that names a missing capability, given as a dotted path."""
+    """Return the error data that names a missing capability, given as for ``supports``."""
     declared: dict[str, Any] = {}
-    for name in reversed(path.split(".")):
+    for name in reversed(_names(path)):
         declared = {name: declared}
     return {"requiredCapabilities": declared}
 
 
 def supports(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Return True if a dotted path was declared.
+    """Return True if a capability was declared: a dotted path, or ``extensions/`` and the identifier of an extension.
 
     Two rules of the specification are applied here: ``elicitation: {}`` means the form mode, and a flag such as
     ``tools.listChanged`` counts only when it is true.
@@ -156,7 +199,7 @@ def supports(capabilities: Mapping[str, Any], path: str) -> bool:
     if not capabilities:
         return False
     node: Any = capabilities
-    for name in path.split("."):
+    for name in _names(path):
         if type(node) is not dict and not isinstance(node, Mapping):
             return False
         if name == "form" and path == "elicitation.form" and not node:
@@ -165,6 +208,37 @@ def supports(capabilities: Mapping[str, Any], path: str) -> bool:
             return False
         node = node[name]
     return node is not False and node is not None
+
+
+def _names(path: str) -> list[str]:
+    """Split a path into its members; the identifier of an extension may contain dots."""
+    return ["extensions", path[len(EXTENSIONS) :]] if path.startswith(EXTENSIONS) else path.split(".")
+
+
+#: The capabilities that allow a server requests which older revisions do not have: the path, and the field whose row
+#: has the revisions. Others stay: what no revision defines may be an extension that both sides know.
+_REQUESTED: tuple[tuple[tuple[str, ...], type, str], ...] = (
+    (("elicitation",), ClientCapabilities, "elicitation"),
+    (("elicitation", "url"), ElicitationCapability, "url"),
+    (("sampling", "tools"), SamplingCapability, "tools"),
+)
+
+
+def usable_capabilities(declared: Mapping[str, Any], revision: Revision) -> Mapping[str, Any]:
+    """Return a client's capabilities without those for requests that the revision does not have.
+
+    2025-11-25, basic/lifecycle, Operation: both parties MUST respect the negotiated protocol version. Such a request
+    would lack the members that the revision lacks: a URL elicitation its URL, a sampling request its tools.
+    """
+    kept = dict(declared)
+    for (name, *rest), kind, attribute in _REQUESTED:
+        if name not in kept or attribute not in hidden_fields(kind, revision):
+            continue
+        if not rest:
+            del kept[name]
+        elif isinstance(kept[name], Mapping):
+            kept[name] = {part: value for part, value in kept[name].items() if part not in rest}
+    return kept
 
 
 # RFC 6749, 3.3: printable ASCII without space, quote and backslash.

@@ -1,9 +1,9 @@
 """Adapts neutral results and params to one revision.
 
-Fields that a revision lacks are left out, and a content block it does not know becomes text that describes it. Where
-the revision requires it, a result gets its kind, its cache hints and the server's name. The given object is not
-changed: it may be cached, and returned again to a client of another era. A plan, created once for each type and
-revision, says what is to be done; for most there is nothing.
+Fields that a revision lacks are left out, and a content block it does not know becomes text that describes it; what an
+extension adds to ``_meta`` stays. Where the revision requires it, a result gets its kind, its cache hints and the
+server's name. The given object is not changed: it may be cached, and returned again to a client of another era. A plan,
+created once for each type and revision, says what is to be done; for most there is nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _NAMES_TO_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patt
 # What distinguishes a record from a scalar, for the classes that become JSON objects.
 _RECORD_MARKS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__")
 _STRUCTURED = frozenset({t.CallToolResult, t.ToolResultContent})
+# The objects with a ``_meta.ui`` (MCP Apps), which is sent only to clients that declared the extension.
+_WITH_PAGES = frozenset({t.Tool, t.Resource, t.ResourceContents})
 
 
 class _Plan(Struct, frozen=True):
@@ -187,6 +189,9 @@ def _fit(value: Any, revision: Revision) -> Any:
     if plan.objects_only:
         value = wrap_structured_content(value, None)
     changes = {name: absent for name, absent in plan.dropped if getattr(value, name) is not absent}
+    if "meta" in changes and kind in _WITH_PAGES and "ui" in value.meta:
+        # Extensions exist in every revision, also in those whose tools and resources have no ``_meta``.
+        changes["meta"] = {"ui": value.meta["ui"]}
     for name in plan.nested:
         part = getattr(value, name)
         if part is not None:

@@ -131,7 +131,6 @@ FIELDS: tuple[FieldSpan, ...] = (
     # Capabilities.
     FieldSpan(t.ClientCapabilities, "elicitation", SINCE_2025_06),
     FieldSpan(t.ClientCapabilities, "tasks", ONLY_2025_11),
-    FieldSpan(t.ClientCapabilities, "extensions", STATELESS),
     FieldSpan(t.RootsCapability, "list_changed", HANDSHAKE),
     FieldSpan(t.SamplingCapability, "context", SINCE_2025_11),
     FieldSpan(t.SamplingCapability, "tools", SINCE_2025_11),
@@ -139,7 +138,6 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.ElicitationCapability, "url", SINCE_2025_11),
     FieldSpan(t.ServerCapabilities, "completions", SINCE_2025_03),
     FieldSpan(t.ServerCapabilities, "tasks", ONLY_2025_11),
-    FieldSpan(t.ServerCapabilities, "extensions", STATELESS),
 )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "batch_fault",
     "decode",
     "encode",
+    "requests_of",
 ]
 
 
@@ -421,6 +422,12 @@ def batch_fault(batch: Batch) -> str | None:
     if any(isinstance(item, Request) and item.method == "initialize" for item in batch.items):
         return "Invalid request: initialize cannot be part of a batch"
     return None
+
+
+def requests_of(incoming: Incoming) -> frozenset[RequestId]:
+    """Return the ids of the requests in a message or batch."""
+    items = incoming.items if isinstance(incoming, Batch) else (incoming,)
+    return frozenset(item.id for item in items if isinstance(item, Request))
 
 
 class BatchReply:

@@ -42,6 +42,19 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state_bytes: int = 64 * 1024
     #: Lifetime of sealed request state since its last round.
     state_seconds: float = 900.0
+    #: Handles that are stored at once.
+    handles: int = 10_000
+    #: Bytes of all values behind stored handles.
+    handle_bytes: int = 64 * 1024 * 1024
+    #: Handles that are stored at once for one authenticated principal.
+    principal_handles: int = 1000
+    #: Bytes of the values behind the stored handles of one authenticated principal.
+    principal_handle_bytes: int = 8 * 1024 * 1024
+    #: Bytes of an immutable value that is sealed into the text of its handle; larger values are stored, since models
+    #: have to repeat the text.
+    sealed_handle_bytes: int = 512
+    #: Timeout for a call that waits to edit a value while other calls edit it.
+    handle_wait_seconds: float = 30.0
     #: Entries in a client's response cache.
     cache_entries: int = 256
     #: Timeout for connecting, era probe and handshake included.

@@ -15,12 +15,15 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 import trunkline.types as t
+from trunkline.protocol.caller import EXTENSIONS
+from trunkline.protocol.extensions import SKILLS, TASKS
 from trunkline.protocol.revisions import (
     ALL_REVISIONS,
     HANDSHAKE,
     ONLY_2025_11,
     SINCE_2025_03,
     SINCE_2025_06_HANDSHAKE,
+    SINCE_2025_11,
     STATELESS,
     Revision,
     Span,
@@ -62,11 +65,13 @@ class Method(Struct, frozen=True, eq=False, kw_only=True):
     #: The request stays open and carries notifications.
     stream: bool = False
     #: The member of params that HTTP mirrors in a header.
-    name_member: Literal["name", "uri"] | None = None
+    name_member: Literal["name", "uri", "task_id"] | None = None
     #: The capability that the receiver must have declared, as a dotted path.
     capability: str | None = None
-    #: The revisions in which that capability exists: before it, nothing need be declared.
+    #: The revisions in which that capability exists; in others no declaration is needed.
     capability_span: Span = ALL_REVISIONS
+    #: The extension that the method belongs to, in the revisions that have the extension.
+    extension: str | None = None
     #: The result carries cache hints.
     cacheable: bool = False
 
@@ -209,8 +214,25 @@ METHODS: tuple[Method, ...] = (
         capability="elicitation",
     ),
     _server_request("roots/list", HANDSHAKE, result=t.ListRootsResult, capability="roots"),
-    _either_request(
-        "tasks/get", ONLY_2025_11, params=t.GetTaskRequestParams, result=t.GetTaskResult, capability="tasks"
+    Method(
+        name="tasks/get",
+        kind="request",
+        to_server=SINCE_2025_11,
+        to_client=ONLY_2025_11,
+        params=t.GetTaskRequestParams,
+        result=t.GetTaskResult,
+        capability="tasks",
+        capability_span=ONLY_2025_11,
+        extension=TASKS,
+        name_member="task_id",
+    ),
+    _client_request(
+        "tasks/update",
+        STATELESS,
+        params=t.UpdateTaskRequestParams,
+        result=t.EmptyResult,
+        extension=TASKS,
+        name_member="task_id",
     ),
     _either_request(
         "tasks/result",
@@ -219,12 +241,17 @@ METHODS: tuple[Method, ...] = (
         result=t.GetTaskPayloadResult,
         capability="tasks",
     ),
-    _either_request(
-        "tasks/cancel",
-        ONLY_2025_11,
+    Method(
+        name="tasks/cancel",
+        kind="request",
+        to_server=SINCE_2025_11,
+        to_client=ONLY_2025_11,
         params=t.CancelTaskRequestParams,
         result=t.CancelTaskResult,
         capability="tasks.cancel",
+        capability_span=ONLY_2025_11,
+        extension=TASKS,
+        name_member="task_id",
     ),
     _either_request(
         "tasks/list",
@@ -232,6 +259,29 @@ METHODS: tuple[Method, ...] = (
         params=t.PaginatedRequestParams,
         result=t.ListTasksResult,
         capability="tasks.list",
+    ),
+    _client_request(
+        "skills/list",
+        ALL_REVISIONS,
+        params=t.PaginatedRequestParams,
+        result=t.ListSkillsResult,
+        extension=SKILLS,
+        cacheable=True,
+    ),
+    _client_request(
+        "skills/get",
+        ALL_REVISIONS,
+        params=t.GetSkillRequestParams,
+        result=t.GetSkillResult,
+        extension=SKILLS,
+        cacheable=True,
+    ),
+    _client_request(
+        "resources/directory/read",
+        ALL_REVISIONS,
+        params=t.ReadResourceDirectoryRequestParams,
+        result=t.ReadResourceDirectoryResult,
+        extension=SKILLS,
     ),
     _notification("notifications/initialized", to_server=HANDSHAKE),
     _notification(
@@ -274,6 +324,7 @@ METHODS: tuple[Method, ...] = (
         to_client=ONLY_2025_11,
         params=t.TaskStatusNotificationParams,
     ),
+    _notification("notifications/tasks", to_client=STATELESS, params=t.TaskNotificationParams, extension=TASKS),
 )
 
 #: Wrong names that existing programs use, with the right ones.
@@ -322,8 +373,10 @@ def _table(revision: Revision, kind: str, way: str) -> Mapping[str, Method]:
 
 
 def capability_needed(method: Method, revision: Revision) -> str | None:
-    """Return the capability that the receiver of a method must have declared, as a dotted path."""
-    return method.capability if method.capability_span.covers(revision) else None
+    """Return the capability that the receiver of a method must have declared, as a path for ``supports``."""
+    if method.capability is not None and method.capability_span.covers(revision):
+        return method.capability
+    return None if method.extension is None else f"{EXTENSIONS}{method.extension}"
 
 
 @cache

@@ -77,7 +77,13 @@ def make_server_profile(own: Mapping[str, Method], revisions: tuple[str, ...] | 
     """Create the profile of a server with custom methods, for all revisions or some."""
     requests = {row.name: row for row in METHODS if row.kind == "request" and row.to_server is not None}
     spoken = [revision for revision in reversed(REVISIONS) if revisions is None or revision.name in revisions]
-    methods = {revision: {**requests_to_server(revision), **own} for revision in REVISIONS}
+    methods = {
+        revision: {
+            **requests_to_server(revision),
+            **{name: row for name, row in own.items() if row.to_server is not None and row.to_server.covers(revision)},
+        }
+        for revision in REVISIONS
+    }
     return ServerProfile({**requests, **own}, {revision.name: revision for revision in spoken}, methods, {})
 
 
@@ -134,6 +140,10 @@ def _stateless(
 def _routing_header_problem(row: Method, params: Any, headers: Mapping[str, str]) -> str | None:
     """Return where the headers that mirror method and name disagree with the body."""
     name = None if row.name_member is None else getattr(params, row.name_member)
+    if row.name_member == "task_id" and "mcp-name" not in headers:
+        # The tasks extension, Routing Headers: clients must send it, so that the right instance is reached; servers are
+        # not told to require it, and FastMCP 4.1 sends none. One that names another task is rejected as ever.
+        name = None
     if headers.get("mcp-method") == row.name and (
         name is None or (headers.get("mcp-name") == name and name[:1] != "=")
     ):

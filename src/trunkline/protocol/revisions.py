@@ -15,6 +15,7 @@ from msgspec import Struct
 
 __all__ = [
     "ALL_REVISIONS",
+    "APPS_REVISION",
     "ASSUMED_WITHOUT_HEADER",
     "FEATURES",
     "HANDSHAKE",
@@ -37,6 +38,9 @@ __all__ = [
     "find_revision",
     "uses_handshake",
 ]
+
+#: The revision of MCP Apps, which has its own dates, that a page and its host agree on.
+APPS_REVISION = "2026-01-26"
 
 #: Oldest first, like every sequence of revisions here.
 REVISION_NAMES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")

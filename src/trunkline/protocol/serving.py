@@ -36,17 +36,19 @@ class ElicitorState(Protocol):
     def did(self, key: str) -> bool:
         """Return True if ``once`` has a result for this key."""
 
-    def input_required(self) -> InputRequiredResult:
+    async def input_required(self) -> InputRequiredResult:
         """Return the result that carries the requests to the caller."""
 
 
 class RequestStore:
     """Values shared by all contexts of one request."""
 
-    __slots__ = ("progress", "state")
+    __slots__ = ("handles", "progress", "state")
 
     def __init__(self) -> None:
         """Create an empty store."""
         self.state: dict[str, object] = {}
         #: The progress that was reported last.
         self.progress: float | None = None
+        #: The number of handles that were created without a key.
+        self.handles: int = 0

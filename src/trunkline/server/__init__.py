@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from trunkline.protocol.caller import Caller, Origin, Principal, Session, parse_scopes
     from trunkline.protocol.json_schema import SchemaError, SchemaViolation, Validator, compile_schema
     from trunkline.protocol.limits import Limits
+    from trunkline.protocol.rate_limit import RateLimit
     from trunkline.protocol.secret_patterns import holds_secret, looks_secret, names_secret
+    from trunkline.server.app_options import AppKeywords, ToolApp
+    from trunkline.server.blocking_context import BlockingContext, HandlerAborted
     from trunkline.server.client_requests import (
         MAX_ELICITATION_ID_LENGTH,
         AcceptedElicitation,
@@ -30,10 +33,13 @@ if TYPE_CHECKING:
         ModelChoice,
         SamplingResult,
     )
+    from trunkline.server.client_view import ClientView
     from trunkline.server.components import OnDuplicate
-    from trunkline.server.context import BlockingContext, ClientView, Context, HandlerAborted
+    from trunkline.server.context import Context
     from trunkline.server.dependencies import Depends
     from trunkline.server.dispatch import CallNext, Middleware, ServerRequest
+    from trunkline.server.handle_stores import HandleStore, MemoryHandleStore, SqliteHandleStore, StoredHandle
+    from trunkline.server.handles import BlockingHandle, Handle
     from trunkline.server.http import AsgiOptions, HttpOptions
     from trunkline.server.listing import VisibilityFilter
     from trunkline.server.options import PromptKeywords, ResourceKeywords, ToolKeywords
@@ -51,8 +57,10 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from trunkline.server.run import run_loop
-    from trunkline.server.server import Server, ServerOptions
+    from trunkline.server.server import Server
+    from trunkline.server.server_options import ServerOptions
     from trunkline.server.subscriptions import Subscriber
+    from trunkline.server.task_options import TaskOptions, TaskSettings
     from trunkline.server.tools import ToolDefinition, ToolOptions
     from trunkline.timers import Clock, TimerHandle
     from trunkline.transports.http.server.endpoint import Endpoint
@@ -60,10 +68,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ELICITATION_ID_LENGTH",
     "AcceptedElicitation",
+    "AppKeywords",
     "AsgiOptions",
     "AssistantMessage",
     "Audio",
     "BlockingContext",
+    "BlockingHandle",
     "CallNext",
     "Caller",
     "CancelledElicitation",
@@ -78,11 +88,14 @@ __all__ = [
     "Endpoint",
     "Exchange",
     "File",
+    "Handle",
+    "HandleStore",
     "HandlerAborted",
     "HttpOptions",
     "Image",
     "Limits",
     "ListenAddress",
+    "MemoryHandleStore",
     "Message",
     "Middleware",
     "ModelChoice",
@@ -92,6 +105,7 @@ __all__ = [
     "PromptDefinition",
     "PromptKeywords",
     "PromptOptions",
+    "RateLimit",
     "ResourceContent",
     "ResourceDefinition",
     "ResourceKeywords",
@@ -105,10 +119,15 @@ __all__ = [
     "ServerOptions",
     "ServerRequest",
     "Session",
+    "SqliteHandleStore",
+    "StoredHandle",
     "Subscriber",
+    "TaskOptions",
+    "TaskSettings",
     "TemplateDefinition",
     "Timeouts",
     "TimerHandle",
+    "ToolApp",
     "ToolDefinition",
     "ToolKeywords",
     "ToolOptions",
@@ -138,7 +157,10 @@ if not TYPE_CHECKING:
             "trunkline.protocol.caller": ("Caller", "Origin", "Principal", "Session", "parse_scopes"),
             "trunkline.protocol.json_schema": ("SchemaError", "SchemaViolation", "Validator", "compile_schema"),
             "trunkline.protocol.limits": ("Limits",),
+            "trunkline.protocol.rate_limit": ("RateLimit",),
             "trunkline.protocol.secret_patterns": ("holds_secret", "looks_secret", "names_secret"),
+            "trunkline.server.app_options": ("AppKeywords", "ToolApp"),
+            "trunkline.server.blocking_context": ("BlockingContext", "HandlerAborted"),
             "trunkline.server.client_requests": (
                 "MAX_ELICITATION_ID_LENGTH",
                 "AcceptedElicitation",
@@ -148,10 +170,18 @@ if not TYPE_CHECKING:
                 "ModelChoice",
                 "SamplingResult",
             ),
+            "trunkline.server.client_view": ("ClientView",),
             "trunkline.server.components": ("OnDuplicate",),
-            "trunkline.server.context": ("BlockingContext", "ClientView", "Context", "HandlerAborted"),
+            "trunkline.server.context": ("Context",),
             "trunkline.server.dependencies": ("Depends",),
             "trunkline.server.dispatch": ("CallNext", "Middleware", "ServerRequest"),
+            "trunkline.server.handle_stores": (
+                "HandleStore",
+                "MemoryHandleStore",
+                "SqliteHandleStore",
+                "StoredHandle",
+            ),
+            "trunkline.server.handles": ("BlockingHandle", "Handle"),
             "trunkline.server.http": ("AsgiOptions", "HttpOptions"),
             "trunkline.server.listing": ("VisibilityFilter",),
             "trunkline.server.options": ("PromptKeywords", "ResourceKeywords", "ToolKeywords"),
@@ -169,8 +199,10 @@ if not TYPE_CHECKING:
                 "UserMessage",
             ),
             "trunkline.server.run": ("run_loop",),
-            "trunkline.server.server": ("Server", "ServerOptions"),
+            "trunkline.server.server": ("Server",),
+            "trunkline.server.server_options": ("ServerOptions",),
             "trunkline.server.subscriptions": ("Subscriber",),
+            "trunkline.server.task_options": ("TaskOptions", "TaskSettings"),
             "trunkline.server.tools": ("ToolDefinition", "ToolOptions"),
             "trunkline.timers": ("Clock", "TimerHandle"),
             "trunkline.transports.http.server.endpoint": ("Endpoint",),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILTIN_TYPES",
     "TypeSurvey",
+    "handles_module",
+    "is_handle",
     "is_record",
     "optional_of",
     "pydantic_module",
@@ -57,9 +59,22 @@ def pydantic_module() -> Any:
     return sys.modules.get("pydantic")
 
 
+def handles_module() -> Any:
+    """Return the module of handles if it is already imported, otherwise None; it is never imported here."""
+    return sys.modules.get("trunkline.server.handles")
+
+
+def is_handle(kind: object) -> bool:
+    """Return True if a class is a handle class; msgspec and pydantic both encode handles as text."""
+    module = handles_module()
+    return module is not None and kind in module.HANDLE_CLASSES
+
+
 def _is_pydantic_class(kind: object) -> bool:
-    return "pydantic" in sys.modules and (
-        hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__get_pydantic_core_schema__")
+    return (
+        "pydantic" in sys.modules
+        and (hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__get_pydantic_core_schema__"))
+        and not is_handle(kind)
     )
 
 
@@ -155,7 +170,8 @@ def survey(annotations: Iterable[Any]) -> TypeSurvey:
         elif origin is Literal:
             found.literals.append(get_args(annotation))
         elif origin is not None:
-            pending.extend(get_args(annotation))
+            if not is_handle(origin):
+                pending.extend(get_args(annotation))
             if origin not in _UNIONS:
                 pending.append(origin)
         elif isinstance(annotation, type) or annotation is Any:

@@ -10,17 +10,19 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, LocalProtocolError, MissingCapability
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.methods import embedded_requests, requests_to_client
-from trunkline.server.elicitors import Elicitor, RequestToClient, decode_response
+from trunkline.protocol.revisions import Feature
+from trunkline.server.elicitors import Elicitor, RequestElicitor, RequestToClient, decode_response
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -33,6 +35,7 @@ __all__ = [
     "DeclinedElicitation",
     "ElicitationResult",
     "ModelChoice",
+    "RunAsTask",
     "SamplingResult",
     "elicit",
     "elicit_url",
@@ -43,9 +46,18 @@ __all__ = [
 T = TypeVar("T")
 #: The preferred model: preferences as a record or as JSON, or names of models in order of preference.
 ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint] | Mapping[str, JsonInput]"
+#: Whether the client runs a request as a task; a function is called with every state of that task.
+RunAsTask: TypeAlias = "bool | Callable[[t.Task], None]"
 
 #: The maximum length of an elicitation id.
 MAX_ELICITATION_ID_LENGTH = 256
+#: By capability: a member of the request that some revisions lack, and the name of the missing feature.
+_MEMBERS: Mapping[str, tuple[type, str, str]] = MappingProxyType(
+    {
+        "elicitation.url": (t.ElicitRequestParams, "url", "URL elicitation"),
+        "sampling.tools": (t.CreateMessageRequestParams, "tools", "sampling with tools"),
+    }
+)
 # How often ``done`` is called in one round, and the pause between two calls, before the caller is asked again.
 _POLL_SECONDS = 0.25
 _POLLS_PER_ROUND = 8  # Two seconds a round: a request held longer may meet a proxy's timeout.
@@ -139,7 +151,7 @@ class SamplingResult(Struct, frozen=True):
 
 
 async def elicit(
-    server: Server, exchange: Exchange, *, message: str, kind: object, key: str | None
+    server: Server, exchange: Exchange, *, message: str, kind: object, key: str | None, task: RunAsTask = False
 ) -> ElicitationResult[Any]:
     """Ask the user to fill in a form for a type."""
     from trunkline.server.elicitation_forms import form_schema
@@ -150,7 +162,8 @@ async def elicit(
     params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
     request = RequestToClient("elicitation/create", params, key)
     while True:
-        answer = decode_response(await elicitor.ask(request), t.ElicitResult, "elicitation/create")
+        raw = await _ask(server, exchange, elicitor, request, task=task)
+        answer = decode_response(raw, t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
             return _not_accepted(answer.action)
         try:
@@ -189,13 +202,15 @@ async def elicit_url(
             return _not_accepted(answer.action)
         if done is None:
             return AcceptedElicitation(None)
-        polls = int(server.limits.ask_seconds / _POLL_SECONDS) if handshake else _POLLS_PER_ROUND
+        # A task holds no request open, and the user need not be asked again.
+        waits = handshake or exchange.reports_status
+        polls = int(server.limits.ask_seconds / _POLL_SECONDS) if waits else _POLLS_PER_ROUND
         if await _poll_until_done(done, polls):
             if name is not None:
                 complete = t.ElicitationCompleteNotificationParams(elicitation_id=name)
                 exchange.notify("notifications/elicitation/complete", complete)
             return AcceptedElicitation(None)
-        if handshake:
+        if waits:
             return CancelledElicitation()
 
 
@@ -214,6 +229,7 @@ async def sample(
     tool_choice: t.ToolChoice | Literal["auto", "required", "none"] | None,
     include_context: Literal["none", "thisServer", "allServers"] | None,
     metadata: Mapping[str, JsonInput] | None,
+    task: RunAsTask = False,
 ) -> SamplingResult:
     """Ask the client's model for a message."""
     needs = "sampling.tools" if tools or tool_choice else "sampling"
@@ -234,7 +250,8 @@ async def sample(
         tool_choice=t.ToolChoice(mode=tool_choice) if isinstance(tool_choice, str) else tool_choice,
     )
     request = RequestToClient("sampling/createMessage", params, key)
-    return SamplingResult(decode_response(await elicitor.ask(request), t.CreateMessageResult, request.method))
+    raw = await _ask(server, exchange, elicitor, request, task=task)
+    return SamplingResult(decode_response(raw, t.CreateMessageResult, request.method))
 
 
 async def list_roots(server: Server, exchange: Exchange, *, key: str | None) -> list[t.Root]:
@@ -265,13 +282,37 @@ def _require_elicitor(server: Server, exchange: Exchange, method: str, capabilit
     revision = caller.revision
     if method not in requests_to_client(revision) and method not in embedded_requests(revision):
         raise MissingCapability(f"Protocol revision {revision.name} has no {method}", capability=capability)
-    if capability == "elicitation.url" and "url" in hidden_fields(t.ElicitRequestParams, revision):
-        raise MissingCapability(f"Protocol revision {revision.name} has no URL elicitation", capability=capability)
+    params, member, what = _MEMBERS.get(capability, (t.RequestParams, "", ""))
+    if member in hidden_fields(params, revision):
+        raise MissingCapability(f"Protocol revision {revision.name} has no {what}", capability=capability)
     if not caller.supports(capability):
+        if caller.session is not None and caller.client_info is None:
+            # Served without its handshake, see `serve_alone` of the HTTP sessions: what it declared is not known.
+            raise MissingCapability(
+                f"This server keeps no session for clients of revision {revision.name}, so {method} cannot be sent to "
+                "them. It can if it is started with a backplane, or with one worker and without stateless_http",
+                capability=capability,
+            )
         raise MissingCapability(
             f"The client did not declare the capability {capability!r}, which {method} needs", capability=capability
         )
     return server.elicitor_for(exchange)
+
+
+async def _ask(
+    server: Server, exchange: Exchange, elicitor: Elicitor, request: RequestToClient, *, task: RunAsTask
+) -> Raw:
+    """Send a request; as a task if that is requested and the client supports it."""
+    caller = exchange.admitted.caller
+    wanted = f"tasks.requests.{request.method.replace('/', '.')}"
+    # Questions of a server's task are fetched by the client.
+    direct = isinstance(elicitor, RequestElicitor)
+    if not (task and direct and Feature.CORE_TASKS in caller.revision.features and caller.supports(wanted)):
+        return await elicitor.ask(request)
+    from trunkline.extensions.tasks.requester import ask_as_task
+
+    on_state = task if callable(task) else None
+    return await ask_as_task(elicitor, exchange, request, limits=server.limits, on_state=on_state)
 
 
 def _new_elicitation_id(given: str | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import trunkline.types as t
@@ -30,10 +30,15 @@ from trunkline.server.tools import ToolDefinition
 
 # Prompts, resources, completions and mounts are imported when the first is registered: most servers only have tools.
 if TYPE_CHECKING:
+    import os
+
+    from trunkline.server.app_options import AppKeywords, PageSource
     from trunkline.server.context import Context
     from trunkline.server.registry import Mount
+    from trunkline.server.resources import ResourceDefinition
     from trunkline.server.results import ResourceValue
     from trunkline.server.scopes import ScopePolicy
+    from trunkline.server.skill_options import SkillDefinition, SkillService
 
 __all__ = ["ComponentRegistry", "OnDuplicate"]
 
@@ -46,7 +51,7 @@ OnDuplicate = Literal["error", "warn", "replace", "ignore"]
 _PORTABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 # A template may begin with a variable.
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-_TABLES = ("tools", "prompts", "resources", "templates", "completions")
+_TABLES = ("tools", "prompts", "resources", "templates", "completions", "skills")
 #: The list that shows each table of the registry.
 _TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
 
@@ -72,6 +77,11 @@ class ComponentRegistry:
         self.custom_methods: dict[str, tuple[Method, HandlerFunction]] = {}
         self.notification_handlers: dict[str, Callable[..., Any]] = {}
         self.fallback_completion: HandlerFunction | None = None
+        #: Serves skills; created on first use.
+        self.skills: SkillService | None = None
+        #: The tools that pages name, functions or names, each with the URI of the page.
+        self._app_links: tuple[tuple[Callable[..., Any] | str, str], ...] = ()
+        self._apps_checked = False
 
     # --- tools -------------------------------------------------------------------------------------------------------
 
@@ -94,6 +104,8 @@ class ComponentRegistry:
                 "some clients reject the tool name %r; use 1 to 128 of the characters A-Z a-z 0-9 _ . -",
                 definition.name,
             )
+        if self._app_links:
+            definition = self._linked(definition)
         self._put("tools", definition.name, definition)
 
     def remove_tool(self, name: str) -> None:
@@ -162,6 +174,115 @@ class ComponentRegistry:
     def remove_resource(self, uri: str) -> None:
         """Remove a resource or a template; clients are notified."""
         self._remove("templates" if "{" in uri else "resources", uri)
+
+    # --- skills ------------------------------------------------------------------------------------------------------
+
+    def add_skills(self, folder: str | os.PathLike[str], prefix: str | None = None) -> None:
+        """Serve the skills of a folder, and watch it for changes; ``prefix`` is prepended to the path of each skill.
+
+        Raises:
+            ConfigError: there is no such folder.
+            ValueError: a resource with the URI of a skill exists already.
+        """
+        self._use_skills().add_folder(folder, prefix)
+
+    def skill(
+        self, path: str, /, *, description: str | None = None, frontmatter: Mapping[str, Any] | None = None
+    ) -> Callable[[F], F]:
+        """Register a skill with generated text: the decorated function returns the text below the frontmatter.
+
+        The last segment of the path is the skill's name. The default description is the function's docstring;
+        ``frontmatter`` has further fields. Such a skill has no digests, so hosts may decline to load it.
+        """
+        if callable(path):
+            raise TypeError('a skill needs its path: @server.skill("reports/daily", description="...")')
+
+        def register(function: F) -> F:
+            self._use_skills().add_function(path, function, description, frontmatter or {})
+            return function
+
+        return register
+
+    def _use_skills(self) -> SkillService:
+        """Return the skill service, created on first use."""
+        if self.skills is None:
+            from trunkline.server.skill_options import load_skills
+
+            self.skills = load_skills(self)  # type: ignore[arg-type]
+            self._refresh_all()
+        return self.skills
+
+    def _replace_skills(self, removed: Collection[str], added: Mapping[str, SkillDefinition]) -> None:
+        """Register changed skills; clients are notified.
+
+        Raises:
+            ValueError: the URI of a skill is taken by another resource, here or where this server is mounted.
+        """
+        with self._lock:
+            self._change(self._own.replacing_skills(removed, added))
+
+    # --- apps --------------------------------------------------------------------------------------------------------
+
+    def app(self, uri: str, /, **options: Unpack[AppKeywords]) -> Callable[[F], F]:
+        """Register a function that returns the HTML of a page, as text or as the path of a file.
+
+        Hosts that show pages (MCP Apps) show it with the results of its tools; options as in ``AppKeywords``.
+        """
+        if callable(uri):
+            raise TypeError('a page needs its URI: @server.app("ui://weather/panel")')
+
+        def register(function: F) -> F:
+            self.add_app(uri, function, **options)
+            return function
+
+        return register
+
+    def add_app(self, uri: str, page: Callable[..., object] | PageSource, **options: Unpack[AppKeywords]) -> None:
+        """Register a page: its HTML, the path of a file, or a function that returns either; clients are notified."""
+        from trunkline.extensions.apps.pages import add_page
+
+        add_page(self, uri, page, options)  # type: ignore[arg-type]
+
+    def put_page(self, uri: str, definition: ResourceDefinition, tools: Sequence[Callable[..., Any] | str]) -> None:
+        """Add a page and link its tools: the registered ones now, the others when they are registered."""
+        with self._lock:
+            links, self._app_links = self._app_links, (*self._app_links, *((tool, uri) for tool in tools))
+            try:
+                changed = {
+                    name: linked for name, tool in self._own.tools.items() if (linked := self._linked(tool)) is not tool
+                }
+                self._put("resources", uri, definition)
+            except ValueError:
+                self._app_links = links
+                raise
+            if changed:
+                self._change(self._own.replacing_tools(changed))
+                self.hub.notify_change(("tools", None))
+
+    def _linked(self, tool: ToolDefinition) -> ToolDefinition:
+        """Return a tool linked to the page that names it; the same tool if none does."""
+        for named, uri in self._app_links:
+            if named == tool.name or named == tool.function.function:
+                from trunkline.server.app_options import ToolApp
+
+                app = (tool.app or ToolApp()).linked_to(uri, tool.name)
+                tool = tool if app == tool.app else tool.with_app(app)
+        return tool
+
+    def check_apps(self) -> None:
+        """Check, before the first connection, that the pages named by tools and the tools named by pages exist.
+
+        Raises:
+            ConfigError: one does not exist. Checked only now, since they may be registered in any order.
+        """
+        if self._apps_checked or not (self.registry.has_apps or self._app_links):
+            return
+        from trunkline.extensions.apps.pages import check_links
+
+        check_links(self._own, self._app_links)
+        for mount in self._mounts:
+            mount.server.check_apps()
+        self._apps_checked = True
 
     # --- completion and custom methods -------------------------------------------------------------------------------
 
@@ -312,8 +433,11 @@ class ComponentRegistry:
             for parent in self._parents:
                 parent._child_changed()
             raise
-        if before.needs_scopes != registry.needs_scopes or any(
-            bool(getattr(before, table)) != bool(getattr(registry, table)) for table in _TABLES
+        if (
+            before.needs_scopes != registry.needs_scopes
+            or before.has_tasks != registry.has_tasks
+            or before.has_apps != registry.has_apps
+            or any(bool(getattr(before, table)) != bool(getattr(registry, table)) for table in _TABLES)
         ):
             self._refresh()
         for kind in dict.fromkeys(
@@ -331,7 +455,11 @@ class ComponentRegistry:
             from trunkline.server.scopes import apply_scope_policies
 
             flat = apply_scope_policies(flat, self._scope_policies)
-        return flat
+        return flat.adding_all("tools", self._task_tools()) if flat.has_tasks else flat
+
+    def _task_tools(self) -> Mapping[str, Definition]:
+        """Return the job tools for clients without tasks; not those of mounted servers."""
+        return {}
 
     def _child_changed(self) -> None:
         with self._lock:

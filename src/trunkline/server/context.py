@@ -1,36 +1,36 @@
 """The context of a handler: the caller, requests and notifications to it, and the server.
 
-It is the same in all revisions. ``BlockingContext`` is for sync functions: it has the same methods as blocking calls,
-made from worker threads.
+It is the same in all revisions. ``BaseContext`` has what does not wait, for both kinds of functions: ``Context`` is for
+async ones, and ``BlockingContext``, in a module of its own, for sync ones in worker threads.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.protocol.caller import Caller, Principal, Session
+from trunkline.protocol.caller import Principal, Session
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import Feature
 from trunkline.protocol.serving import RequestStore
+from trunkline.server.client_view import ClientView
 from trunkline.server.scopes import check_scopes
 
 if TYPE_CHECKING:
-    from trunkline.server.client_requests import ElicitationResult, ModelChoice, SamplingResult
+    from trunkline.server.client_requests import ElicitationResult, ModelChoice, RunAsTask, SamplingResult
+    from trunkline.server.handles import Handle
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput, JsonObject
 
     #: Strings of which the user chooses one.
     Choices = list[str] | tuple[str, ...]
 
-__all__ = ["BlockingContext", "ClientView", "Context", "HandlerAborted", "wants_level"]
+__all__ = ["BaseContext", "Context", "wants_level"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -42,46 +42,7 @@ def wants_level(least: t.LoggingLevel | None, level: t.LoggingLevel) -> bool:
     return least is not None and _LEVELS.index(level) >= _LEVELS.index(least)
 
 
-class ClientView:
-    """What the client declared about itself; for display and fallbacks, never for security decisions."""
-
-    __slots__ = ("_caller",)
-
-    def __init__(self, caller: Caller) -> None:
-        """Create a view of a caller."""
-        self._caller = caller
-
-    @property
-    def info(self) -> t.Implementation | None:
-        """The client's name and version, if it sent them."""
-        return self._caller.client_info
-
-    @property
-    def name(self) -> str | None:
-        """The client's name, if it sent one."""
-        return None if self.info is None else self.info.name
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """The capabilities that the client declared, including unknown ones."""
-        return self._caller.capabilities
-
-    @property
-    def revision(self) -> str:
-        """The protocol revision of this request."""
-        return self._caller.revision.name
-
-    def supports(self, capability: str) -> bool:
-        """Return True if the client declared a capability, such as ``elicitation`` or ``sampling.tools``."""
-        return self._caller.supports(capability)
-
-    @property
-    def knows_url_elicitation_error(self) -> bool:
-        """Whether the revision has the error that asks the user to open a URL (``UrlElicitationRequired``)."""
-        return Feature.URL_ELICITATION_ERROR in self._caller.revision.features
-
-
-class _BaseContext:
+class BaseContext:
     """The members of both contexts that do not block."""
 
     __slots__ = ("_exchange", "_server")
@@ -124,6 +85,8 @@ class _BaseContext:
     @property
     def client(self) -> ClientView:
         """What the client declared about itself."""
+        from trunkline.server.client_view import ClientView
+
         return ClientView(self._exchange.admitted.caller)
 
     @property
@@ -200,7 +163,7 @@ class _BaseContext:
         return self._server.lifespan_value
 
     @property
-    def request_context(self) -> _BaseContext:
+    def request_context(self) -> Self:
         """This context, under the name that it has in the official SDK."""
         return self
 
@@ -232,7 +195,12 @@ class _BaseContext:
         elicitor = self._exchange.elicitor
         # Notifications of an earlier round of this call are not sent again.
         if elicitor is None or not elicitor.replaying:
-            self._exchange.notify(method, adapt_params(params, self._exchange.admitted.caller.revision))
+            self._exchange.notify(method, self._adapted(params))
+
+    def _adapted(self, params: Any) -> Any:
+        """Return params in the form of the caller's revision; a call that may become a task adapts them later."""
+        exchange = self._exchange
+        return params if exchange.may_become_task else adapt_params(params, exchange.admitted.caller.revision)
 
     def _progress_token(self) -> t.ProgressToken | None:
         meta = self._exchange.admitted.params.meta
@@ -240,6 +208,9 @@ class _BaseContext:
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
         token, store = self._progress_token(), self._store()
+        if token is None and self._exchange.may_become_task:
+            # Not sent, but used as the status of the task.
+            token = ""
         # The specification: progress MUST increase with each notification.
         if token is None or (store.progress is not None and progress <= store.progress):
             return
@@ -253,13 +224,16 @@ class _BaseContext:
                 f"unknown log level {level!r}: the level comes first, then the message; "
                 f"the levels are {', '.join(_LEVELS)}"
             )
-        if not wants_level(self._exchange.admitted.caller.log_level, level):
+        least = self._exchange.admitted.caller.log_level
+        if least is None and self._exchange.reports_status:
+            least = "info"
+        if not wants_level(least, level):
             return
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=data)
         self._notify("notifications/message", params)
 
 
-class Context(_BaseContext):
+class Context(BaseContext):
     """The request being served, for an async handler."""
 
     __slots__ = ()
@@ -341,42 +315,62 @@ class Context(_BaseContext):
         await self.log("error", message, logger_name=logger_name, extra=extra, **fields)
 
     async def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
-        """Send the caller a custom notification that belongs to this request."""
-        self._notify(method, params)
+        """Send the caller a custom notification that belongs to this request.
+
+        A notification of an extension is sent only if the client declared the extension.
+        """
+        from trunkline.server.extension_methods import may_notify
+
+        if may_notify(self.root_server, self._exchange.admitted.caller, method):
+            self._notify(method, params)
         await self._exchange.connection.drain()
 
     # --- requests to the caller --------------------------------------------------------------------------------------
 
     @overload
-    async def elicit(self, message: str, type: None = None, *, key: str | None = None) -> ElicitationResult[None]: ...
-    @overload
-    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> ElicitationResult[T]: ...
-    @overload
-    async def elicit(self, message: str, type: Choices, *, key: str | None = None) -> ElicitationResult[str]: ...
+    async def elicit(
+        self, message: str, type: None = None, *, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[None]: ...
     @overload
     async def elicit(
-        self, message: str, type: Mapping[str, JsonInput], *, key: str | None = None
-    ) -> ElicitationResult[JsonObject]: ...
-    @overload
-    async def elicit(self, message: str, type: object, *, key: str | None = None) -> ElicitationResult[Any]: ...
-    @overload
-    async def elicit(self, message: str, *, response_type: type[T], key: str | None = None) -> ElicitationResult[T]: ...
+        self, message: str, type: type[T], *, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[T]: ...
     @overload
     async def elicit(
-        self, message: str, *, response_type: Choices, key: str | None = None
+        self, message: str, type: Choices, *, key: str | None = None, task: RunAsTask = False
     ) -> ElicitationResult[str]: ...
     @overload
     async def elicit(
-        self, message: str, *, response_type: object, key: str | None = None
-    ) -> ElicitationResult[Any]: ...
-    @overload
-    async def elicit(self, message: str, *, schema: type[T], key: str | None = None) -> ElicitationResult[T]: ...
-    @overload
-    async def elicit(
-        self, message: str, *, schema: Mapping[str, JsonInput], key: str | None = None
+        self, message: str, type: Mapping[str, JsonInput], *, key: str | None = None, task: RunAsTask = False
     ) -> ElicitationResult[JsonObject]: ...
     @overload
-    async def elicit(self, message: str, *, schema: object, key: str | None = None) -> ElicitationResult[Any]: ...
+    async def elicit(
+        self, message: str, type: object, *, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[Any]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: type[T], key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: Choices, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[str]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: object, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[Any]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, schema: type[T], key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, schema: Mapping[str, JsonInput], key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[JsonObject]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, schema: object, key: str | None = None, task: RunAsTask = False
+    ) -> ElicitationResult[Any]: ...
     async def elicit(
         self,
         message: str,
@@ -385,10 +379,12 @@ class Context(_BaseContext):
         response_type: object = None,
         schema: object = None,
         key: str | None = None,
+        task: RunAsTask = False,
     ) -> ElicitationResult[Any]:
         """Ask the user to fill in a form; if accepted, the result's ``data`` has the requested type.
 
-        ``response_type`` and ``schema`` are the names of ``type`` in FastMCP and the official SDK.
+        ``response_type`` and ``schema`` are the names of ``type`` in FastMCP and the official SDK. With ``task`` the
+        client runs the request as a task, if it supports that; a function is called with every state of the task.
 
         Raises:
             MissingCapability: the client does not support elicitation.
@@ -397,7 +393,7 @@ class Context(_BaseContext):
         # Imported on first use: most handlers never send requests, which need digests and forms.
         from trunkline.server.client_requests import elicit
 
-        return await elicit(self._server, self._exchange, message=message, kind=kind, key=key)
+        return await elicit(self._server, self._exchange, message=message, kind=kind, key=key, task=task)
 
     async def elicit_url(
         self,
@@ -444,10 +440,12 @@ class Context(_BaseContext):
         include_context: Literal["none", "thisServer", "allServers"] | None = None,
         metadata: Mapping[str, JsonInput] | None = None,
         key: str | None = None,
+        task: RunAsTask = False,
     ) -> SamplingResult:
         """Ask the client's model for a message.
 
-        ``model_preferences`` may also be the name of a model, or several names in order of preference.
+        ``model_preferences`` may also be the name of a model, or several names in order of preference. With ``task``
+        the client runs the request as a task, if it supports that; a function is called with every state of the task.
 
         Raises:
             MissingCapability: the client does not support sampling, or not with tools.
@@ -468,6 +466,7 @@ class Context(_BaseContext):
             include_context=include_context,
             metadata=metadata,
             key=key,
+            task=task,
         )
 
     async def list_roots(self, *, key: str | None = None) -> list[t.Root]:
@@ -490,78 +489,42 @@ class Context(_BaseContext):
         """
         return await self._server.elicitor_for(self._exchange).once(key, function, *args, **kwargs)
 
+    async def continue_as_task(self) -> bool:
+        """Answer the caller with a task now, and continue in the background; return True if that was possible.
+
+        It needs a tool with ``task=`` and a caller with the tasks extension; otherwise the call continues unchanged.
+        Pending requests to the caller are answered first; later ones are questions of the task.
+        """
+        tasks = self.root_server.tasks
+        return tasks is not None and await tasks.continue_as_task(self._exchange)
+
     # --- using the server --------------------------------------------------------------------------------------------
+
+    async def handle(
+        self,
+        value: T,
+        *,
+        type: type[T] | UnionType | None = None,
+        ttl: float = 3600.0,
+        stored: bool = False,
+        key: str | None = None,
+    ) -> Handle[T]:
+        """Store a value for later calls and return its handle, whose ``id`` is the text for the model to pass back.
+
+        ``type`` is the ``T`` of the parameters ``Handle[T]`` that accept the handle; by default the value's class. It
+        expires ``ttl`` seconds after the value was created or changed. A small immutable value is sealed into the text
+        and cannot be changed or deleted, unless ``stored`` is true. In a call with several rounds, a handle is created
+        once: handles are identified by their order, or by ``key``.
+
+        Raises:
+            HandleStoreFull: a limit of the store is reached.
+        """
+        from trunkline.server.handle_service import create_handle
+        from trunkline.server.handles import Handle
+
+        given: dict[str, Any] = {"kind": type, "ttl": ttl, "stored": stored, "key": key}
+        return Handle(await create_handle(self._server, self._exchange, value, **given))
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
         """Read a resource of this server."""
         return (await self._server.read(self._exchange, uri)).contents
-
-
-class BlockingContext(_BaseContext):
-    """The request being served, for a sync function in a worker thread: the same methods, as blocking calls."""
-
-    __slots__ = ("_loop",)
-
-    def __init__(self, server: Server, exchange: Exchange) -> None:
-        """Create the context in the event loop that serves the request."""
-        super().__init__(server, exchange)
-        self._loop = asyncio.get_running_loop()
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the blocking form of a method of ``Context``."""
-        method = getattr(Context, name, None)
-        if name.startswith("_") or method is None:
-            raise AttributeError(f"a context has no attribute {name!r}")
-
-        def blocking(*args: object, **kwargs: object) -> Any:
-            return self._wait(method(Context(self._server, self._exchange), *args, **kwargs))
-
-        return blocking
-
-    def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call a function at most once in all rounds of this call, in this thread, so that it blocks no event loop."""
-        value = None if self._wait(self._did(key)) else function(*args, **kwargs)
-        return self._wait(Context(self._server, self._exchange).once(key, lambda: value))
-
-    async def _did(self, key: str) -> bool:
-        return self._server.elicitor_for(self._exchange).did(key)
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the server's event loop and wait for it, unless the request ends first."""
-        if self.cancelled:
-            work.close()
-            _abort()
-        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(self._start, work, outcome)
-        try:
-            return outcome.result()
-        except concurrent.futures.CancelledError:
-            _abort()
-
-    def _start(self, work: Coroutine[Any, Any, T], outcome: concurrent.futures.Future[T]) -> None:
-        task = self._loop.create_task(work)
-        serving = self._exchange.task
-        assert serving is not None
-
-        def request_over(_: object) -> None:
-            task.cancel()
-
-        def finished(done: asyncio.Task[T]) -> None:
-            serving.remove_done_callback(request_over)
-            if done.cancelled():
-                outcome.cancel()
-            elif (error := done.exception()) is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(done.result())
-
-        task.add_done_callback(finished)
-        serving.add_done_callback(request_over)
-
-
-class HandlerAborted(BaseException):
-    """Raised in a sync function whose request is over, or is interrupted to send requests to the caller."""
-
-
-def _abort() -> NoReturn:
-    raise HandlerAborted("the request is over; nothing this function does will reach the caller")

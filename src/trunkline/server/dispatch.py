@@ -17,9 +17,17 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
-from trunkline.protocol.caller import Origin, Session
+from trunkline.errors import (
+    HandlerError,
+    InvalidHandle,
+    InvalidParams,
+    MethodNotFound,
+    MissingCapability,
+    RequestFailed,
+)
+from trunkline.protocol.caller import Caller, Origin, Session
 from trunkline.protocol.downgrade import adapt_params, adapt_result
+from trunkline.protocol.methods import capability_needed
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.request_validation import RejectedRequest, ValidatedRequest, validate_request
 from trunkline.protocol.revisions import Feature
@@ -33,9 +41,21 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput
 
-__all__ = ["CallNext", "Middleware", "ServerConnection", "ServerRequest", "dispatch", "root_server", "wrap_middleware"]
+__all__ = [
+    "CallNext",
+    "Middleware",
+    "ServerConnection",
+    "ServerRequest",
+    "dispatch",
+    "error_for_caller",
+    "root_server",
+    "wrap_middleware",
+]
 
 log = logging.getLogger("trunkline")
+
+#: The methods that are served while the server stops: ``ping``, and the methods of the tasks that it waits for.
+_WHILE_STOPPING = frozenset({"ping", "tasks/get", "tasks/result", "tasks/update", "tasks/cancel"})
 
 
 class ServerRequest(Struct, frozen=True):
@@ -85,23 +105,31 @@ class ServerConnection:
         self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
-        #: Whether new requests except pings are rejected; running ones are still answered.
+        #: Whether new requests are rejected, except pings and those about tasks; running ones are still answered.
         self.stopping: bool = False
 
     # --- as the service of a connection ------------------------------------------------------------------------------
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
         """Validate a request; return the coroutine that produces its result, or the error to respond with."""
-        if self.stopping and exchange.method != "ping":
+        if self.stopping and exchange.method not in _WHILE_STOPPING:
             # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
-            return ErrorReply(-32600, "The server is stopping")
+            return self._rejected(exchange, ErrorReply(-32600, "The server is stopping"))
         admitted = validate_request(exchange, self.session, origin, self._profile)
         if type(admitted) is RejectedRequest:
-            return ErrorReply(admitted.code, admitted.message, admitted.data)
+            return self._rejected(exchange, ErrorReply(admitted.code, admitted.message, admitted.data))
         exchange.admitted = admitted  # type: ignore[assignment]  # an isinstance check of a struct is slower
         if exchange.method == "initialize":
             self._open(exchange.admitted)
-        return dispatch(self.server, exchange)
+        server = self.server
+        if server.telemetry is None:
+            return dispatch(server, exchange)
+        return server.telemetry.serve(exchange, dispatch, server)
+
+    def _rejected(self, exchange: Exchange, error: ErrorReply) -> ErrorReply:
+        if self.server.telemetry is not None:
+            self.server.telemetry.rejected(exchange.method, error.code)
+        return error
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         """Handle a notification; unknown ones are ignored."""
@@ -148,6 +176,10 @@ class ServerConnection:
         if self.session is not None and self.session.initialized and self.connection is not None:
             self.connection.notify(method, params)
 
+    def notify_session(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
+        """Send only this handshake client a notification, outside of any request."""
+        self.notify(method, params)
+
     # --- as a subscriber ---------------------------------------------------------------------------------------------
 
     @property
@@ -179,13 +211,14 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
     """Serve one validated request and return its result, adapted to the caller's revision."""
     admitted = exchange.admitted
     params = admitted.params
-    if admitted.row.capability in server.undeclared:
+    if exchange.method in server.undeclared:
+        needed = capability_needed(admitted.row, admitted.caller.revision)
         raise MethodNotFound(
-            f"Method not found: {exchange.method} (this server did not declare {admitted.row.capability})",
+            f"Method not found: {exchange.method} (this server did not declare {needed})",
             data={"method": exchange.method},
         )
     if admitted.row.input_required and (params.request_state is not None or params.input_responses):
-        server.resume(exchange)
+        await server.resume(exchange)
     route = server.handlers[exchange.method]
     try:
         if server.calls_directly:
@@ -199,24 +232,26 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         assert exchange.task is not None
         exchange.task.uncancel()
         assert exchange.elicitor is not None
-        result = exchange.elicitor.input_required()
+        result = await exchange.elicitor.input_required()
     except (HandlerError, MissingCapability, ExceptionGroup) as error:
-        translated = _error_for_caller(error, admitted)
+        translated = error_for_caller(error, admitted.caller)
         if translated is error:
             raise
         raise translated from error
     else:
         if exchange.elicitor is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
-            result = exchange.elicitor.input_required()
+            result = await exchange.elicitor.input_required()
     return adapt_result(result, admitted.caller.revision, server.stamp)
 
 
-def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception:
+def error_for_caller(error: Exception, caller: Caller) -> Exception:
     """Return the error response for an error meant for the caller; any other error is returned unchanged."""
     if isinstance(error, ExceptionGroup):
         error = find_caller_error(error) or error
-    if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and admitted.caller.revision.handshake):
+    if isinstance(error, InvalidHandle):
+        return InvalidParams(f"Invalid params: {error}")
+    if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and caller.revision.handshake):
         return RequestFailed(str(error))
     return error
 

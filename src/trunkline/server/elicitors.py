@@ -15,20 +15,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Exchange, Timeouts
-from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.errors import ConnectionLost, InvalidParams, RequestFailed
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import Revision
 from trunkline.protocol.serving import ElicitorState
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal, request_digest
+
+if TYPE_CHECKING:
+    from trunkline.telemetry.requests import RequestMetrics
 
 __all__ = [
     "Elicitor",
@@ -36,7 +41,12 @@ __all__ = [
     "ReplayElicitor",
     "RequestElicitor",
     "RequestToClient",
+    "call_function",
+    "caller_identity",
     "decode_response",
+    "default_key",
+    "embed_request",
+    "request_metrics",
     "state_binding",
 ]
 
@@ -93,7 +103,7 @@ class RequestElicitor:
         """Always False: the handler runs once."""
         return False
 
-    def input_required(self) -> t.InputRequiredResult:
+    async def input_required(self) -> t.InputRequiredResult:
         """Never called: requests are not sent inside results here."""
         raise RuntimeError("handshake revisions have no input_required results")
 
@@ -107,7 +117,16 @@ class RequestElicitor:
         await self._wait_until_initialized()
         params = adapt_params(request.params, self._exchange.admitted.caller.revision)
         timeouts = Timeouts(idle=None, total=self._limits.ask_seconds)
-        return await self._exchange.request(request.method, params, timeouts=timeouts)
+        metrics = request_metrics(self._exchange)
+        try:
+            with nullcontext() if metrics is None else metrics.asking(request.method):
+                return await self._exchange.request(request.method, params, timeouts=timeouts)
+        except ConnectionLost:
+            successor = self._exchange.elicitor
+            if successor is None or successor is self:
+                raise
+            # The call has become a task; its questions are asked by the task.
+            return await cast("Elicitor", successor).ask(request)
 
     async def _wait_until_initialized(self) -> None:
         """Wait until the client is initialized: before that, a server SHOULD NOT send requests other than pings."""
@@ -121,11 +140,15 @@ class RequestElicitor:
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function, or return the result of an earlier call with the same key."""
-        return await self._once.do(key, lambda: _call(function, args, kwargs))
+        return await self._once.do(key, lambda: call_function(function, args, kwargs))
 
     def did(self, key: str) -> bool:
         """Return whether a function was called under this key."""
         return key in self._once.results
+
+    def hand_over(self) -> tuple[dict[str, tuple[str, Raw]], OnceResults, dict[str, int]]:
+        """Return the results of ``once`` for another elicitor to continue with; answers are not recorded here."""
+        return {}, self._once, {}
 
 
 class ReplayElicitor:
@@ -172,14 +195,15 @@ class ReplayElicitor:
         self._unused = set(self._answers)
 
     @classmethod
-    def resume(cls, exchange: Exchange, seal: StateSeal, limits: Limits) -> ReplayElicitor:
+    async def resume(cls, exchange: Exchange, seal: StateSeal, limits: Limits) -> ReplayElicitor:
         """Resume a call from the state of its last round.
 
         Raises:
             InvalidParams: the state is not from this server, not of this call, or too old.
+            BackplaneUnavailable: the state is stored where it cannot be reached now.
         """
         text = exchange.admitted.params.request_state
-        state = None if text is None else seal.open(text, binding=state_binding(exchange))
+        state = None if text is None else await seal.open(text, binding=state_binding(exchange))
         return cls(exchange, seal, limits, state=state)
 
     @property
@@ -189,10 +213,9 @@ class ReplayElicitor:
 
     async def ask(self, request: RequestToClient) -> Raw:
         """Return the recorded response, or queue the request and wait to be interrupted."""
-        encoded = msgspec.json.encode(adapt_params(request.params, self._exchange.admitted.caller.revision))
-        digest = blake2b(request.method.encode() + b"\0" + encoded, digest_size=16).hexdigest()
+        question, digest = embed_request(request, self._exchange.admitted.caller.revision)
         if request.name is None:
-            request.name = self._name(request.key or f"{request.method.partition('/')[0]}-{digest[:8]}")
+            request.name = self._name(request.key or default_key(request, digest))
             recorded = self._answers.get(request.name)
             self._unused.discard(request.name)
             if recorded is not None and recorded[0] == digest:
@@ -204,10 +227,12 @@ class ReplayElicitor:
             asyncio.get_running_loop().call_soon(self._interrupt)
         # A function called by ``once`` may itself send a request; the round must not wait for its result then.
         self._once.abandon()
-        self._open_requests[request.name] = (t.InputRequest(method=request.method, params=Raw(encoded)), digest)
+        self._open_requests[request.name] = (question, digest)
+        if (metrics := request_metrics(self._exchange)) is not None:
+            metrics.asked(request.method)
         return await _wait_forever()
 
-    def input_required(self) -> t.InputRequiredResult:
+    async def input_required(self) -> t.InputRequiredResult:
         """Return the result that carries the queued requests."""
         state = RoundState(
             round=self.round + 1,
@@ -219,14 +244,14 @@ class ReplayElicitor:
         return t.InputRequiredResult(
             result_type="input_required",
             input_requests={name: request for name, (request, _) in self._open_requests.items()},
-            request_state=self._seal.seal(state, binding=self._binding),
+            request_state=await self._seal.seal(state, binding=self._binding),
         )
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function unless an earlier round did; its result is part of the sealed state."""
 
         async def call() -> Any:
-            return msgspec.to_builtins(await _call(function, args, kwargs))
+            return msgspec.to_builtins(await call_function(function, args, kwargs))
 
         try:
             return await self._once.do(key, call)
@@ -237,6 +262,15 @@ class ReplayElicitor:
     def did(self, key: str) -> bool:
         """Return whether this round or an earlier one called a function under this key."""
         return key in self._once.results
+
+    @property
+    def asking(self) -> bool:
+        """Whether requests are queued; the handler is then about to be interrupted."""
+        return bool(self._open_requests)
+
+    def hand_over(self) -> tuple[dict[str, tuple[str, Raw]], OnceResults, dict[str, int]]:
+        """Return the answers, the results of ``once`` and the used keys, for another elicitor to continue with."""
+        return self._answers, self._once, self._seen
 
     def _name(self, key: str) -> str:
         count = self._seen[key] = self._seen.get(key, 0) + 1
@@ -287,14 +321,37 @@ class OnceResults:
                 self._running.pop(key, None)
 
 
+def request_metrics(exchange: Exchange) -> RequestMetrics | None:
+    """Return the metrics of the server that serves a request; None if it has none."""
+    server = getattr(exchange.connection.service, "server", None)
+    return None if server is None or server.metrics is None else server.metrics.requests
+
+
+def caller_identity(exchange: Exchange) -> str | None:
+    """Return the identity of the caller's principal as text; None for callers without one."""
+    principal = exchange.admitted.caller.principal
+    # As JSON, so that the parts are delimited unambiguously.
+    return None if principal is None else msgspec.json.encode(principal.identity).decode()
+
+
+def embed_request(request: RequestToClient, revision: Revision) -> tuple[t.InputRequest, str]:
+    """Return a request in the form used inside results, and the digest that identifies it."""
+    encoded = msgspec.json.encode(adapt_params(request.params, revision))
+    digest = blake2b(request.method.encode() + b"\0" + encoded, digest_size=16).hexdigest()
+    return t.InputRequest(method=request.method, params=Raw(encoded)), digest
+
+
+def default_key(request: RequestToClient, digest: str) -> str:
+    """Return the key of a request for which the handler gave none."""
+    return f"{request.method.partition('/')[0]}-{digest[:8]}"
+
+
 def state_binding(exchange: Exchange) -> StateBinding:
     """Return what sealed state is bound to: the call and its principal."""
-    principal = exchange.admitted.caller.principal
-    identity = None if principal is None else "\0".join(part or "" for part in principal.identity)
     return StateBinding(
         method=exchange.method,
         params_digest=request_digest(exchange.method, bytes(exchange.params or b"{}")),
-        principal=identity,
+        principal=caller_identity(exchange),
     )
 
 
@@ -315,6 +372,7 @@ async def _wait_forever() -> Raw:
     return await never
 
 
-async def _call(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+async def call_function(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    """Call a function, and await what it returns if that is awaitable."""
     value = function(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value

@@ -17,11 +17,13 @@ from msgspec import Raw
 
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
-from trunkline.server.context import BlockingContext, Context
+from trunkline.server.blocking_context import BlockingContext
+from trunkline.server.context import Context
 from trunkline.server.results import Audio, File, Image, ToolResult
 from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
+    from trunkline.server.handles import HandleParameter
     from trunkline.server.server import Server
 
 __all__ = ["HandlerFunction", "find_caller_error"]
@@ -56,12 +58,13 @@ class HandlerFunction:
         #: The class of the context that the owner's handlers are given; None: ours, sync or async.
         self._context_class = owner._context_class
         signature = self.signature
-        self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
+        filled = bool(signature.dependencies or signature.handles)
+        self._direct = signature.is_async and not filled and not signature.is_async_generator
         # A sync function that takes nothing but its arguments.
         self._threaded = (
             thread
             and not (signature.is_async or signature.is_async_generator or signature.is_generator)
-            and not signature.dependencies
+            and not filled
             and self.context_name is None
             and self._context_class is None
         )
@@ -81,6 +84,11 @@ class HandlerFunction:
             value = await self.owner.pool.submit(self.function, kwargs)
             return await value if type(value) is CoroutineType else value
         context = self._context(exchange)
+        if self.signature.handles:
+            from trunkline.server.handle_service import bind_handles
+
+            blocking = BlockingContext(self.owner, exchange) if self._is_blocking else None
+            kwargs = await bind_handles(self.signature.handles, exchange, kwargs, blocking)
         if self.context_name is not None:
             kwargs[self.context_name] = context
         if not self.signature.dependencies:
@@ -94,9 +102,12 @@ class HandlerFunction:
     def _context(self, exchange: Exchange) -> Context | BlockingContext:
         if self._context_class is not None:
             return self._context_class(self.owner, exchange)
-        signature = self.signature
-        blocking = not signature.is_async and not signature.is_async_generator and not self._in_loop
-        return BlockingContext(self.owner, exchange) if blocking else Context(self.owner, exchange)
+        return BlockingContext(self.owner, exchange) if self._is_blocking else Context(self.owner, exchange)
+
+    @property
+    def _is_blocking(self) -> bool:
+        """Whether the function runs in a worker thread."""
+        return not self.signature.is_async and not self.signature.is_async_generator and not self._in_loop
 
     async def _run(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> Any:
         signature = self.signature
@@ -136,7 +147,16 @@ class HandlerFunction:
 class UncheckedSignature:
     """The signature of a function with a given input schema: it is called with any arguments that match the schema."""
 
-    __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator", "names", "required")
+    __slots__ = (
+        "context_name",
+        "description",
+        "handles",
+        "is_async",
+        "is_async_generator",
+        "is_generator",
+        "names",
+        "required",
+    )
 
     dependencies: tuple[()] = ()
     parameters: tuple[()] = ()
@@ -145,7 +165,7 @@ class UncheckedSignature:
         """Determine the kind of the function, and its context parameter."""
         import inspect
 
-        from trunkline.server.annotations import resolve_hints
+        from trunkline.server.annotations import handles_module, resolve_hints
         from trunkline.server.dependencies import is_context
 
         hints = resolve_hints(function)
@@ -160,6 +180,10 @@ class UncheckedSignature:
         self.required: frozenset[str] = frozenset(
             each.name for each in parameters if each.default is each.empty and not open_ended
         )
+        module = handles_module()
+        given = [(name, hint, None) for name, hint in hints.items() if name != "return"]
+        #: The parameters that are handles: text in the given schema.
+        self.handles: tuple[HandleParameter, ...] = () if module is None else module.take_parameters(given, "tool")
         self.description: str | None = inspect.getdoc(function)
         self.is_async: bool = inspect.iscoroutinefunction(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(function)

@@ -21,11 +21,13 @@ from trunkline.connection import Exchange
 from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, RequestFailed, ResourceNotFound
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.extensions import APPS, SKILLS, TASKS, extensions_in, require_extension
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.server.dispatch import root_server
 from trunkline.server.handler_functions import HandlerFunction
+from trunkline.server.msgspec_types import encode_hook
 from trunkline.server.scopes import check_scopes
 from trunkline.server.subscriptions import serve_subscription, supported_filter
 from trunkline.server.tools import make_tool_handler
@@ -91,6 +93,22 @@ def make_handlers(server: Server) -> dict[str, MethodHandler]:
     }
 
 
+async def _unsubscribe(exchange: Exchange, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
+    session = session_of(exchange)
+    if session.store is not None:
+        await session.store.unsubscribe(params.uri)
+    session.unsubscribe(params.uri)
+    return t.EmptyResult()
+
+
+async def _set_level(exchange: Exchange, params: t.SetLevelRequestParams) -> t.EmptyResult:
+    session = session_of(exchange)
+    if session.store is not None:
+        await session.store.set_log_level(params.level)
+    session.log_level = params.level
+    return t.EmptyResult()
+
+
 def _more_handlers(server: Server) -> dict[str, MethodHandler]:
     """Return the handlers that neither list nor use a definition."""
 
@@ -99,15 +117,14 @@ def _more_handlers(server: Server) -> dict[str, MethodHandler]:
 
     async def subscribe(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
         find_resource(server, exchange, params.uri)
-        session_of(exchange).subscribe(params.uri)
-        return t.EmptyResult()
-
-    async def unsubscribe(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
-        session_of(exchange).unsubscribe(params.uri)
+        session = session_of(exchange)
+        if session.store is not None:
+            await session.store.subscribe(params.uri)
+        session.subscribe(params.uri)
         return t.EmptyResult()
 
     def listen(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
-        if not exchange.connection.streams:
+        if not exchange.connection.link.can_stream:
             raise InvalidRequest(
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
@@ -117,7 +134,13 @@ def _more_handlers(server: Server) -> dict[str, MethodHandler]:
             wanted = replace(wanted, resource_subscriptions=readable)
         # A subscription may last long, and its raw params are not needed again.
         exchange.params = None
-        return serve_subscription(exchange, server.hub, wanted=wanted, max_pending=server.limits.notices)
+        return serve_subscription(
+            exchange,
+            server.hub,
+            wanted=replace(wanted, task_ids=params.notifications.task_ids),
+            max_pending=server.limits.notices,
+            tasks=server.tasks,
+        )
 
     async def initialize(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
         return server.initialized(exchange.admitted.caller)
@@ -125,19 +148,15 @@ def _more_handlers(server: Server) -> dict[str, MethodHandler]:
     async def discover(exchange: Exchange, params: t.RequestParams) -> Any:
         return server.discovered(exchange.admitted.caller)
 
-    async def set_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
-        session_of(exchange).log_level = params.level
-        return t.EmptyResult()
-
     async def ping(exchange: Exchange, params: t.RequestParams) -> Any:
         return t.EmptyResult()
 
     return {
         "resources/subscribe": subscribe,
-        "resources/unsubscribe": unsubscribe,
+        "resources/unsubscribe": _unsubscribe,
         "completion/complete": complete,
         "subscriptions/listen": listen,
-        "logging/setLevel": set_level,
+        "logging/setLevel": _set_level,
         "initialize": initialize,
         "server/discover": discover,
         "ping": ping,
@@ -184,6 +203,8 @@ def find_resource(
         if fixed.scopes:
             check_scopes(exchange, fixed.scopes, server.hierarchy)
         return fixed, None
+    if server.skills is not None and (file := server.skills.find_file(exchange, uri)) is not None:
+        return file, None
     for template in server.registry.templates.values():
         values = template.matches(uri)
         if values is not None and server.listing.is_visible(caller, template):
@@ -245,22 +266,33 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
     return await found.complete(exchange, argument.value, arguments)
 
 
-def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
-    """Return the capabilities; a kind of definition is declared if there is one, or if it was announced."""
+def capabilities(server: Server, revision: Revision, caller: Caller | None = None) -> dict[str, Any]:
+    """Return the capabilities; a kind of definition is declared if there is one, or if it was announced.
+
+    With a caller, they include those that depend on the caller.
+    """
     registry, announced = server.registry, server.announced
     declared: dict[str, Any] = {"logging": {}}
     if registry.tools or "tools" in announced:
         declared["tools"] = {"listChanged": True}
     if registry.prompts or "prompts" in announced:
         declared["prompts"] = {"listChanged": True}
-    if registry.resources or registry.templates or "resources" in announced:
+    if registry.resources or registry.templates or "resources" in announced or server.skills is not None:
         declared["resources"] = {"subscribe": True, "listChanged": True}
     if registry.completions or server.fallback_completion is not None or "completions" in announced:
         declared["completions"] = {}
     if server.experimental:
         declared["experimental"] = dict(server.experimental)
-    if server.extensions:
-        declared["extensions"] = dict(server.extensions)
+    extensions = server.extensions or {}
+    if server.tasks is not None:
+        declared["tasks"] = server.tasks.capabilities(caller)
+        extensions = {TASKS: {}, **extensions}
+    if server.skills is not None:
+        extensions = {SKILLS: {"directoryRead": True}, **extensions}
+    if registry.has_apps:
+        extensions = {APPS: {}, **extensions}
+    if extensions and (present := extensions_in(revision, extensions, server.extension_objects)):
+        declared["extensions"] = present
     absent = hidden_fields(t.ServerCapabilities, revision)
     return {name: value for name, value in declared.items() if name not in absent}
 
@@ -269,7 +301,7 @@ def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
     """Return the result of ``initialize``; request validation has chosen the revision."""
     return t.InitializeResult(
         protocol_version=caller.revision.name,
-        capabilities=capabilities(server, caller.revision),
+        capabilities=capabilities(server, caller.revision, caller),
         server_info=adapt_params(server.info, caller.revision),
         instructions=server.instructions,
     )
@@ -279,17 +311,24 @@ def discover_result(server: Server, caller: Caller) -> t.DiscoverResult:
     """Return the result of ``server/discover``; the server's name and version are added to every result."""
     return t.DiscoverResult(
         supported_versions=list(server.profile.revisions),
-        capabilities=capabilities(server, caller.revision),
+        capabilities=capabilities(server, caller.revision, caller),
         instructions=server.instructions,
         ttl_ms=server.cache_ttl_ms,
         cache_scope="private",
     )
 
 
-def make_custom_handler(function: HandlerFunction, scopes: tuple[str, ...] = ()) -> MethodHandler:
-    """Return the handler of a custom method; callers need the scopes, and its result is sent as an object."""
+def make_custom_handler(
+    function: HandlerFunction, scopes: tuple[str, ...] = (), extension: str | None = None
+) -> MethodHandler:
+    """Return the handler of a custom method; its result is sent as an object.
+
+    Callers need the scopes, and must have declared the method's extension.
+    """
 
     async def serve(exchange: Exchange, params: RequestParams) -> Any:
+        if extension is not None:
+            require_extension(exchange.admitted.caller.capabilities, extension)
         if scopes:
             check_scopes(exchange, scopes, root_server(exchange).hierarchy)
         members = _params_as_dict(exchange.params)
@@ -299,7 +338,7 @@ def make_custom_handler(function: HandlerFunction, scopes: tuple[str, ...] = ())
             kwargs = function.signature.bind(msgspec.json.encode(members))
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid params: {error}") from error
-        value = msgspec.to_builtins(await function.run(exchange, kwargs))
+        value = msgspec.to_builtins(await function.run(exchange, kwargs), enc_hook=encode_hook)
         return value if isinstance(value, dict) else {} if value is None else {"result": value}
 
     return serve

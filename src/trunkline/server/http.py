@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from socket import socket
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trunkline.connection import Connection, task_factory
+from trunkline.connection import Connection
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
 from trunkline.protocol.caller import Session
@@ -19,7 +20,7 @@ from trunkline.server.dispatch import ServerConnection
 from trunkline.server.options import own_options
 from trunkline.server.scopes import scopes_in_use
 from trunkline.server.validation_errors import did_you_mean
-from trunkline.service import TaskFactory
+from trunkline.service import TaskFactory, task_factory
 from trunkline.timers import Timers
 from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
 from trunkline.transports.http.server.origin_policy import OriginPolicy
@@ -27,9 +28,12 @@ from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
+    from trunkline.backplane.interface import Backplane
+    from trunkline.protocol.rate_limit import RateLimit
     from trunkline.server.server import Server
+    from trunkline.transports.http.server.rate_limits import RequestLimiter
 
-__all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
+__all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "check_options", "make_endpoint", "run_http", "run_options"]
 
 log = logging.getLogger("trunkline")
 
@@ -57,6 +61,10 @@ class AsgiOptions(TypedDict, total=False):
     auth: ServerAuth | None
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
+    #: What several workers share: the URL of a Redis or Valkey server.
+    backplane: str | None
+    #: How many requests one caller may send: ``RateLimit(per_second=10, burst=20)``, or text such as ``10/s``.
+    rate_limit: RateLimit | str | None
 
 
 class HttpOptions(AsgiOptions, total=False):
@@ -65,6 +73,7 @@ class HttpOptions(AsgiOptions, total=False):
     host: str
     port: int
     path: str
+    #: How many worker processes serve.
     workers: int
     #: The files of a certificate and its key, to serve HTTPS.
     certfile: str | None
@@ -75,6 +84,8 @@ class HttpOptions(AsgiOptions, total=False):
     log_level: str | None
     #: Called with the server's URL once it listens.
     started: Callable[[str], None] | None
+    #: ``[HOST:]PORT`` at which metrics and health are served; over stdio too.
+    metrics: str | int | None
 
 
 class ServerAcceptor:
@@ -115,8 +126,14 @@ class ServerAcceptor:
         return connection
 
     def end_subscriptions(self) -> None:
-        """End all subscriptions with a result."""
+        """End all subscriptions with a result; called when the endpoint begins to stop."""
+        self._server.draining = True
         self._server.hub.end("the server is shutting down")
+
+    async def drain(self, seconds: float) -> None:
+        """Wait, with a timeout, for running tasks that would end with the process."""
+        if self._server.tasks is not None:
+            await self._server.tasks.drain(seconds)
 
     def replace_server(self, server: Server) -> None:
         """Accept links on behalf of another server; requests that are running stay with the old one."""
@@ -133,6 +150,8 @@ class ServerAcceptor:
 
     def _acquire(self) -> None:
         if not self._held:
+            self._server.check_apps()
+            self._server._find_telemetry()
             self._held = True
             self._timers = self._server.timers()
             self._create_task = task_factory(asyncio.get_running_loop())
@@ -179,9 +198,35 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         )
     elif server.registry.needs_scopes:
         log.warning("server %r requires scopes, but no caller has any without authentication; pass auth=", server.name)
-    return Endpoint(
-        ServerAcceptor(server), endpoint, origin_policy=origin_policy, limits=server.limits, authenticator=authenticator
-    )
+    common: dict[str, Any] = {
+        "origin_policy": origin_policy,
+        "limits": server.limits,
+        "authenticator": authenticator,
+    }
+    if (backplane := given.get("backplane")) is None:
+        return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
+    from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
+
+    worker = make_worker(server, backplane)
+    acceptor = SharedServerAcceptor(server, worker, auth)
+    limiter = _limiter(given, worker.backplane)
+    shared = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
+    acceptor.on_start = shared.start
+    return shared
+
+
+def _limiter(given: Mapping[str, Any], backplane: Backplane | None) -> RequestLimiter | None:
+    """Return what limits the requests of each caller.
+
+    Raises:
+        ConfigError: the limit is not valid.
+    """
+    if given.get("rate_limit") is None:
+        return None
+    from trunkline.protocol.rate_limit import parse_rate_limit
+    from trunkline.transports.http.server.rate_limits import RequestLimiter
+
+    return RequestLimiter(parse_rate_limit(given["rate_limit"]), backplane=backplane)
 
 
 async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
@@ -192,25 +237,58 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     """
     from trunkline.transports.http.server.serve import serve
 
-    given = _known({**server.http_options, **options}, HttpOptions.__annotations__, ())
+    given = run_options(server, options)
+    check_options(server, given)
+    if given.pop("workers", 1) != 1:
+        raise ConfigError(
+            "workers= needs server.run() or `trunkline run`, which start processes; inside a running event loop there "
+            "is one worker"
+        )
     path = given.pop("path", "/mcp")
     host, port = given.pop("host", "127.0.0.1"), given.pop("port", 8000)
-    if given.pop("workers", 1) != 1:
-        raise ConfigError("workers= must be 1: several worker processes are not supported yet")
-    unauthenticated = given.pop("allow_unauthenticated", False)
-    if not (unauthenticated or given.get("auth") or server.auth or is_loopback(host.strip("[]"), below=False)):
+    given.pop("allow_unauthenticated", None)
+    if transport == "sse":
+        given = {"sse_path": "/sse", "message_path": "/messages", **given}
+    run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
+    if "connections" not in run and isinstance(given.get("backplane"), str):
+        from trunkline.server.shared_sessions import check_backplane
+
+        await check_backplane(server, given["backplane"])
+    endpoint = make_endpoint(server, path, given)
+    if server.metrics is not None:
+        server.metrics.endpoints.append(endpoint)
+        run["traffic"] = server.metrics
+    await serve(endpoint, host=host, port=port, limits=server.limits, **run)
+
+
+_RUN_OPTIONS = ("certfile", "connections", "keyfile", "keyfile_password", "log_level", "started")
+
+
+def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options of ``run`` under our own names, with those that were given to the server.
+
+    Raises:
+        TypeError: one is unknown.
+    """
+    # A supervisor adds the socket through which it passes connections.
+    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "connections": socket}, ())
+
+
+def check_options(server: Server, given: Mapping[str, Any]) -> None:
+    """Check that a server may be bound to an address, and that its rate limit is one.
+
+    Raises:
+        ConfigError: other machines can reach it, and there is no authentication; or the rate limit is not valid.
+    """
+    _limiter(given, None)
+    host = given.get("host", "127.0.0.1")
+    if given.get("allow_unauthenticated") or given.get("auth") or server.auth:
+        return
+    if not is_loopback(host.strip("[]"), below=False):
         raise ConfigError(
             f"host={host!r} can be reached by other machines, and there is no authentication: pass auth=, bind "
             "127.0.0.1, or pass allow_unauthenticated=True (--allow-unauthenticated)"
         )
-    if transport == "sse":
-        given = {"sse_path": "/sse", "message_path": "/messages", **given}
-    run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    endpoint = make_endpoint(server, path, given)
-    await serve(endpoint, host=host, port=port, limits=server.limits, **run)
-
-
-_RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started")
 
 
 def _known(options: Mapping[str, object], known: Mapping[str, object], ignored: Sequence[str]) -> dict[str, Any]:

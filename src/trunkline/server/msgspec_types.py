@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 import msgspec
 from msgspec.structs import asdict, astuple
 
-from trunkline.server.annotations import BUILTIN_TYPES, is_record, optional_of, strip_annotated, survey
+from trunkline.server.annotations import (
+    BUILTIN_TYPES,
+    handles_module,
+    is_handle,
+    is_record,
+    optional_of,
+    strip_annotated,
+    survey,
+)
 from trunkline.server.validation_errors import (
     InvalidArguments,
     InvalidResult,
@@ -359,6 +367,7 @@ def find_unsupported(found: TypeSurvey) -> Any | None:
             or is_record(kind)
             or isinstance(kind, EnumMeta)
             or issubclass(kind, PathLike)
+            or is_handle(kind)
         ):
             continue
         if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
@@ -377,13 +386,15 @@ def json_default(value: object) -> Any:
 
 
 def encode_hook(value: object) -> Any:
-    """Encode what msgspec does not support: paths, and pydantic models inside other values.
+    """Encode what msgspec does not support: paths, handles, and pydantic models inside other values.
 
     Raises:
         TypeError: the value is of any other type.
     """
     if isinstance(value, PathLike):
         return fspath(value)
+    if is_handle(type(value)):
+        return str(value)
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"a {type(value).__name__} cannot be encoded as JSON")
@@ -391,12 +402,17 @@ def encode_hook(value: object) -> Any:
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:
+    if is_handle(get_origin(kind) or kind):
+        # Handles are decoded only to validate results; the decoded value is not used.
+        return handles_module().read_result(kind, value)
     if isinstance(value, str) and issubclass(kind, PathLike):
         return kind(value)
     return value
 
 
 def _schema_hook(kind: object) -> dict[str, Any]:
+    if is_handle(kind):
+        return {"type": "string", "description": handles_module().RESULT_DESCRIPTION}
     # msgspec does not accept an empty schema here; `tidy` drops a default of None.
     return {"default": None} if kind is object else {"type": "string", "format": "path"}
 

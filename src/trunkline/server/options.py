@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trunkline.compat.keywords import Place
     from trunkline.server.prompts import PromptOptions
     from trunkline.server.resources import ResourceOptions
+    from trunkline.server.task_options import TaskDeclaration
 
 __all__ = [
     "ComponentKeywords",
@@ -71,10 +72,17 @@ class ToolKeywords(ComponentKeywords, total=False):
     timeout: float | None
     single_use: bool | None
     wrap_result: bool | None
+    task: TaskDeclaration | None
+    app: str | None
+    visibility: Sequence[str] | None
 
 
 def tool_options(given: Mapping[str, object]) -> ToolOptions:
     """Read the options of a tool."""
+    if "task" in given:
+        from trunkline.server.task_options import task_options
+
+        given = {**given, "task": task_options(given["task"])}
     return _read(ToolOptions, given, "tool")
 
 

@@ -158,6 +158,9 @@ def _take_over(old: Server, new: Server) -> None:
     if new._state_keys == old._state_keys:
         # Calls that wait for an answer of their caller are resumed by the new server.
         new._seal = old.seal
+    if new.handle_option is None and old.handle_option is None:
+        # Values stored by the old server stay valid.
+        new._handles = old.handles
     for holder in tuple(old._held):
         if isinstance(holder, Connection) and isinstance(holder.service, ServerConnection):
             holder.service.replace_server(new)
@@ -166,6 +169,10 @@ def _take_over(old: Server, new: Server) -> None:
             holder.cleanup = new._clean_up
     for acceptor in tuple(old.acceptors):
         acceptor.replace_server(new)
+    if old.telemetry is not None:
+        from trunkline.server.telemetry import move_telemetry
+
+        move_telemetry(old, new)
 
 
 def _compare(before: RegistrySnapshot, after: RegistrySnapshot) -> list[ListChange]:

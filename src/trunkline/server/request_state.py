@@ -1,36 +1,29 @@
 """Request state: the state of a call between its rounds, sealed so that the client can neither read nor change it.
 
-The seal is AES-256-GCM over the state, its expiry, and what it is bound to (method, params, principal); the server's
-name is authenticated as additional data. Whatever is wrong with a returned state, the caller gets the same message and
-the log has the reason. State that is too large to send stays in this process, and only its sealed name is sent. This
-module knows nothing of handlers and requests to the caller; clock and randomness are passed in.
+The state is sealed with its expiry and its binding (method, params, principal). The caller gets the same error for any
+invalid state; the log has the reason. State that is too large to send is kept, and only its sealed name is sent: in
+this process, or where all workers of the server reach it. This module knows nothing of handlers and requests to the
+caller; clock and randomness are passed in.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from trunkline.errors import ConfigError, InvalidParams
+from trunkline.errors import InvalidParams
 from trunkline.protocol.limits import Limits
+from trunkline.server.sealing import InvalidSeal, TextSeal, sealed_length
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-__all__ = ["RoundState", "StateBinding", "StateSeal", "StateStore", "read_keys", "request_digest"]
+__all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "StateStore", "request_digest"]
 
 _log = logging.getLogger("trunkline")
 
-_VERSION = b"\x01"
-_NONCE_BYTES = 12  # NIST SP 800-38D: 96 bits for GCM.
-_KEY_BYTES = 32  # AES-256.
-_TAG_BYTES = 16  # The full length of a GCM tag.
+_PURPOSE = b"\x01"
 #: Longer than any sealed name of stored state, so that a name can always be sent, however small the limit is.
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.
@@ -69,10 +62,29 @@ class _Contents(Struct, frozen=True, array_like=True):
     state: RoundState
 
 
+class StateKeeper(Protocol):
+    """Keeps what does not travel with the client: states that are too large, and which nonces were used.
+
+    Each method may raise ``BackplaneUnavailable``, if that is kept outside of this process.
+    """
+
+    async def new_nonce(self) -> str:
+        """Return a nonce that no other state has."""
+
+    async def put(self, contents: bytes) -> str | None:
+        """Keep contents for as long as states are valid, and return their name; None if there is no room for them."""
+
+    async def get(self, name: str) -> bytes | None:
+        """Return the contents of a name; None if they are not kept, or no longer."""
+
+    async def spend(self, nonce: str) -> bool:
+        """Mark a nonce as used; return False if it has been used already, or cannot be recorded."""
+
+
 class StateSeal:
     """Seals the state of calls and opens the states that clients return."""
 
-    __slots__ = ("_ciphers", "_keys", "_limits", "_now", "_random", "_server", "_store", "_used")
+    __slots__ = ("_limits", "_now", "keeper", "texts")
 
     def __init__(
         self,
@@ -84,89 +96,87 @@ class StateSeal:
         random: Callable[[int], bytes],
     ) -> None:
         """Use the given keys: the first seals, and all of them open. ``now`` returns wall time in seconds."""
-        self._keys = tuple(keys)
-        self._server = _VERSION + server.encode()
+        #: Seals request states; the seals of other purposes are derived from it.
+        self.texts: TextSeal = TextSeal(keys, purpose=_PURPOSE, server=server, random=random)
         self._limits = limits
         self._now = now
-        self._random = random
-        self._ciphers: tuple[AESGCM, ...] = ()
-        self._store = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
-        self._used = _UsedNonces()
+        #: Replaced if the server shares its state with other workers.
+        self.keeper: StateKeeper = _LocalKeeper(limits, now=now, random=random)
 
-    def seal(self, state: RoundState, *, binding: StateBinding) -> str:
+    async def seal(self, state: RoundState, *, binding: StateBinding) -> str:
         """Return the sealed text of a state, valid for this binding only.
 
         Raises:
-            InvalidParams: the state is too large even for the store.
+            InvalidParams: the state is too large to be kept.
+            BackplaneUnavailable: it is too large to send, and cannot be stored now.
             TypeError: a result of ``once`` has no JSON form.
         """
         if not state.nonce:
-            state = msgspec.structs.replace(state, nonce=self._random(16).hex())
+            state = msgspec.structs.replace(state, nonce=await self.keeper.new_nonce())
         until = self._now() + self._limits.state_seconds
         plain = msgspec.json.encode(_Contents(until, binding, state))
-        if _sealed_length(len(plain)) > self._limits.state_bytes:
-            name = self._store.put(plain, until=until)
+        if sealed_length(len(plain)) > self._limits.state_bytes:
+            name = await self.keeper.put(plain)
             if name is None:
                 raise InvalidParams("The responses of this call are too large to keep.")
             plain = msgspec.json.encode(name)
-        nonce = self._random(_NONCE_BYTES)
-        sealed = self._loaded_ciphers()[0].encrypt(nonce, plain, self._server)
-        return _to_text(_VERSION + nonce + sealed)
+        return self.texts.seal(plain)
 
-    def open(self, text: str, *, binding: StateBinding) -> RoundState:
+    async def open(self, text: str, *, binding: StateBinding) -> RoundState:
         """Return the state of a sealed text.
 
         Raises:
             InvalidParams: it was not sealed here for this binding, or has expired; the log has the reason.
+            BackplaneUnavailable: it is stored where it cannot be reached now.
         """
         try:
-            return self._open(text, binding)
-        except _InvalidState as reason:
+            return await self._open(text, binding)
+        except InvalidSeal as reason:
             _log.info("requestState of %s rejected: %s", binding.method, reason)
             raise InvalidParams("The request state is not valid here; start the call again.") from None
 
-    def spend(self, nonce: str) -> bool:
-        """Mark a state's nonce as used; return False if it has been used already, or cannot be recorded."""
-        now = self._now()
-        return self._used.spend(nonce, now=now, until=now + self._limits.state_seconds)
-
-    def _open(self, text: str, binding: StateBinding) -> RoundState:
+    async def _open(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
-            raise _InvalidState("it is longer than any that was sealed here")
-        plain = self._decrypt(_from_text(text))
-        contents = _decode(plain, _Contents | str)
+            raise InvalidSeal("it is longer than any that was sealed here")
+        contents = _decode(self.texts.open(text), _Contents | str)
         if isinstance(contents, str):
-            stored = self._store.get(contents)
+            stored = await self.keeper.get(contents)
             if stored is None:
-                raise _InvalidState("it is no longer stored, or in another process")
+                raise InvalidSeal("it is no longer stored, or is stored in another process")
             contents = _decode(stored, _Contents)
         if contents.until <= self._now():
-            raise _InvalidState("it has expired")
+            raise InvalidSeal("it has expired")
         for part in StateBinding.__struct_fields__:
             if getattr(contents.binding, part) != getattr(binding, part):
-                raise _InvalidState(f"it belongs to another {part}")
+                raise InvalidSeal(f"it belongs to another {part}")
         state: RoundState = contents.state
         return state
 
-    def _decrypt(self, sealed: bytes) -> bytes:
-        from cryptography.exceptions import InvalidTag
 
-        if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise _InvalidState("its format is unknown")
-        nonce, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
-        for cipher in self._loaded_ciphers():
-            try:
-                return cipher.decrypt(nonce, body, self._server)
-            except InvalidTag:
-                continue
-        raise _InvalidState("it was changed, or sealed with another key or by another server")
+class _LocalKeeper:
+    """Keeps states and used nonces in this process."""
 
-    def _loaded_ciphers(self) -> tuple[AESGCM, ...]:
-        if not self._ciphers:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    __slots__ = ("_now", "_random", "_seconds", "_store", "_used")
 
-            self._ciphers = tuple(map(AESGCM, self._keys))
-        return self._ciphers
+    def __init__(self, limits: Limits, *, now: Callable[[], float], random: Callable[[int], bytes]) -> None:
+        self._now = now
+        self._random = random
+        self._seconds = limits.state_seconds
+        self._store = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
+        self._used = _UsedNonces()
+
+    async def new_nonce(self) -> str:
+        return self._random(16).hex()
+
+    async def put(self, contents: bytes) -> str | None:
+        return self._store.put(contents, until=self._now() + self._seconds)
+
+    async def get(self, name: str) -> bytes | None:
+        return self._store.get(name)
+
+    async def spend(self, nonce: str) -> bool:
+        now = self._now()
+        return self._used.spend(nonce, now=now, until=now + self._seconds)
 
 
 class StateStore:
@@ -249,10 +259,6 @@ class _UsedNonces:
         return True
 
 
-class _InvalidState(Exception):
-    """Why a sealed text was rejected; for the log."""
-
-
 def request_digest(method: str, params: bytes | Raw | None) -> str:
     """Return the digest of a request, the same in all rounds of a call and for any order of its members."""
     from hashlib import blake2b
@@ -266,67 +272,8 @@ def request_digest(method: str, params: bytes | Raw | None) -> str:
     return digest.hexdigest()
 
 
-def read_keys(given: Sequence[str | bytes] | None, env: str | None, random: Callable[[int], bytes]) -> list[bytes]:
-    """Return the keys of a server: those given, those in the environment, or a new one.
-
-    A key is 32 random bytes, raw or as hex or base64 text; the environment may have several, separated by commas.
-
-    Raises:
-        ConfigError: a key is not valid, or the given sequence is empty.
-    """
-    if given is not None:
-        keys = [_read_key(key, f"state_keys[{index}]") for index, key in enumerate(given)]
-        if not keys:
-            raise ConfigError("state_keys is empty: leave it out, or give at least one key")
-        return keys
-    if env is not None and env.strip():
-        return [_read_key(key, "TRUNKLINE_STATE_KEY") for key in env.split(",")]
-    return [random(_KEY_BYTES)]
-
-
-def _read_key(given: str | bytes, where: str) -> bytes:
-    if isinstance(given, bytes) and len(given) == _KEY_BYTES:
-        return given
-    try:
-        text = (given if isinstance(given, str) else given.decode("ascii")).strip()
-        key = bytes.fromhex(text) if len(text) == 2 * _KEY_BYTES else _from_any_base64(text)
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        # The key is not shown. A passphrase is not hashed into a key, which would make a weak one look strong.
-        raise ConfigError(
-            f"{where} is not a key: it must be 32 random bytes as hex or base64. "
-            'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
-        )
-    return key
-
-
-def _from_any_base64(text: str) -> bytes:
-    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
-    return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
-
-
-def _sealed_length(plain: int) -> int:
-    return -(-(1 + _NONCE_BYTES + plain + _TAG_BYTES) * 4 // 3)
-
-
-def _to_text(sealed: bytes) -> str:
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
-
-
-def _from_text(text: str) -> bytes:
-    try:
-        sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raise _InvalidState("it is not base64") from None
-    # Decoding ignores characters that are not base64 and the last bits of the last one: the text may have been changed.
-    if _to_text(sealed) != text:
-        raise _InvalidState("its encoding differs from the original")
-    return sealed
-
-
 def _decode(plain: bytes, kind: object) -> Any:
     try:
         return msgspec.json.decode(plain, type=kind)
     except _UNREADABLE:
-        raise _InvalidState("its contents are unreadable") from None
+        raise InvalidSeal("its contents are unreadable") from None

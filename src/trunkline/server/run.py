@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -96,25 +97,52 @@ def run(server: Server, transport: str | None, **options: object) -> None:
 
     A configuration error is printed as one sentence, and the process exits with code 2.
     """
+    if os.environ.get("TRUNKLINE_LOG_FORMAT") == "json":
+        from trunkline.telemetry.json_logs import install_json_logs
+
+        install_json_logs()
     try:
-        run_loop(run_async(server, transport, **options))
+        if transport in _HTTP and (options.get("workers") or server.http_options.get("workers") or 1) != 1:
+            from trunkline.server.workers import run_workers
+
+            server.check_apps()
+            run_workers(server, transport, _translated(options))
+        else:
+            run_loop(run_async(server, transport, **options))
     except ConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from error
 
 
+def _translated(options: Mapping[str, object]) -> Mapping[str, object]:
+    """Return options with those of other frameworks translated."""
+    if "show_banner" not in options:
+        return options
+    from trunkline.compat import translate
+
+    return translate("run", options, ())
+
+
 async def run_async(server: Server, transport: str | None, **options: object) -> None:
     """Run a server in the running event loop."""
-    given: Mapping[str, object] = options
-    if "show_banner" in given:
-        from trunkline.compat import translate
+    server.check_apps()
+    metrics = options.pop("metrics", None)
+    if metrics is None:
+        await _run_transport(server, transport, options)
+        return
+    from trunkline.server.telemetry import metrics_listener
 
-        given = translate("run", given, ())
+    async with metrics_listener([server], metrics):  # type: ignore[arg-type]  # checked when it is parsed
+        await _run_transport(server, transport, options)
+
+
+async def _run_transport(server: Server, transport: str | None, given: Mapping[str, object]) -> None:
+    given = _translated(given)
     if transport in _HTTP:
         try:
             await _http(server, transport, given)
         finally:
-            server.close()
+            await server.aclose()
         return
     if transport not in ("stdio", None):
         raise ConfigError(f"the transport {transport!r} is unknown; use one of stdio, {', '.join(_HTTP)}")
@@ -131,7 +159,10 @@ async def run_async(server: Server, transport: str | None, **options: object) ->
         )
     from trunkline.transports.stdio import StdioLink
 
-    await _serve_stdio(server, StdioLink.claim(server.limits))
+    link = StdioLink.claim(server.limits)
+    if server.metrics is not None:
+        link.count_bytes(server.metrics.received, server.metrics.sent)
+    await _serve_stdio(server, link)
 
 
 def _nearest(options: Iterable[str]) -> str:
@@ -158,7 +189,7 @@ async def _serve_stdio(server: Server, link: Link) -> None:
             await connection.aclose()
             await connection.ended()
         finally:
-            server.close()
+            await server.aclose()
 
 
 @contextmanager
@@ -191,26 +222,28 @@ async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds:
 
 
 async def _drain(connection: Connection, stop_now: asyncio.Event) -> None:
-    """Reject new requests; wait until the running ones are answered, time is up, or a second signal arrives."""
+    """Reject new requests; wait until requests and tasks are done, the time is up, or a second signal arrives."""
     assert isinstance(connection.service, ServerConnection)
     # Another server may have taken over the connection.
     server = connection.service.server
-    connection.service.stopping = True
+    connection.service.stopping = server.draining = True
     # Subscriptions would never finish; they are ended with a result.
     server.hub.end("the server is shutting down")
-    tasks = [exchange.task for exchange in connection.exchanges.values() if exchange.task is not None]
-    if not tasks:
-        return
     seconds = server.limits.drain_seconds
-    if not await _first_of(asyncio.gather(*map(_wait_done, tasks)), stop_now, seconds=seconds):
+    finishing = asyncio.ensure_future(_finish(connection, server, seconds))
+    if not await _first_of(finishing, stop_now, seconds=seconds):
+        finishing.cancel()
         reason = "a second signal arrived" if stop_now.is_set() else f"they did not finish in {seconds:g} s"
-        running = sum(not task.done() for task in tasks)
-        log.warning("%d requests are cancelled: %s", running, reason)
+        if connection.exchanges:
+            log.warning("%d requests are cancelled: %s", len(connection.exchanges), reason)
 
 
-async def _wait_done(task: asyncio.Task[None]) -> None:
-    """Wait until a task is done, without raising its exception."""
-    await asyncio.wait((task,))
+async def _finish(connection: Connection, server: Server, seconds: float) -> None:
+    """Wait until the running tasks and then the requests are done."""
+    if server.tasks is not None:
+        await server.tasks.drain(seconds)
+    while tasks := [exchange.task for exchange in connection.exchanges.values() if exchange.task is not None]:
+        await asyncio.wait(tasks)
 
 
 async def _http(server: Server, transport: str, options: Mapping[str, object]) -> None:

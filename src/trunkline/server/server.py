@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 from weakref import WeakSet
 
 import msgspec
@@ -18,89 +20,71 @@ from msgspec import Raw, Struct
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import ConfigError
+from trunkline.errors import RequestFailed
 from trunkline.protocol.caller import Caller, Origin, ScopeHierarchy, Session, supports
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.methods import METHODS, notifications_to_client
+from trunkline.protocol.methods import METHODS, capability_needed, notifications_to_client
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.request_validation import ServerProfile, make_server_profile
-from trunkline.protocol.revisions import NEWEST, REVISION_NAMES, REVISIONS, Feature, Revision
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES, REVISIONS, Feature, Revision
 from trunkline.server import handlers
-from trunkline.server.components import ComponentRegistry, OnDuplicate
+from trunkline.server.components import ComponentRegistry
 from trunkline.server.dispatch import ServerConnection, root_server
 from trunkline.server.handlers import MethodHandler, make_handlers, read_resource
-from trunkline.server.listing import Listing, VisibilityFilter
-from trunkline.server.options import own_options
+from trunkline.server.listing import Listing
+from trunkline.server.server_options import (
+    ServerOptions,
+    http_options,
+    read_options,
+    server_info,
+    server_limits,
+)
 from trunkline.server.subscriptions import Subscriber, SubscriptionStream
-from trunkline.server.validation_errors import did_you_mean
 from trunkline.service import TaskFactory
-from trunkline.timers import Clock, TimerHandle, Timers
+from trunkline.timers import TimerHandle, Timers
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
+    from trunkline.backplane.interface import Backplane
+    from trunkline.protocol.extension_definition import Extension
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
+    from trunkline.server.handle_service import HandleService
+    from trunkline.server.handle_stores import HandleStore
     from trunkline.server.http import AsgiOptions, HttpOptions, ServerAcceptor
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
+    from trunkline.server.shared_state import SharedSeal
+    from trunkline.server.task_options import TaskService
+    from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
+    from trunkline.telemetry.requests import RequestTelemetry
     from trunkline.transports.http.server.endpoint import Endpoint
 
-__all__ = ["Server", "ServerOptions"]
+__all__ = ["Server"]
 
 log = logging.getLogger("trunkline")
 
 T = TypeVar("T")
 P = TypeVar("P", bound=t.RequestParams)
 
-_HTTP_OPTIONS = (
-    "host",
-    "port",
-    "streamable_http_path",
-    "sse_path",
-    "message_path",
-    "json_response",
-    "stateless_http",
-    "resource",
-)
-
-
-class ServerOptions(TypedDict, total=False):
-    """The less common options of a server; None is the same as leaving an option out."""
-
-    title: str | None
-    description: str | None
-    website_url: str | None
-    icons: Sequence[t.Icon] | None
-    tools: Sequence[Callable[..., Any]]
-    experimental: Mapping[str, Any] | None
-    extensions: Mapping[str, Any] | None
-    capabilities: Sequence[str]
-    revisions: Sequence[str] | None
-    state_keys: Sequence[str | bytes] | None
-    visible: VisibilityFilter | None
-    on_duplicate: OnDuplicate
-    mask_error_details: bool
-    wrap_results: bool
-    list_page_size: int | None
-    cache_ttl_ms: int
-    clock: Clock | None
-    auth: ServerAuth
-    implied_scopes: Mapping[str, Sequence[str]]
-    resource: str
-    host: str
-    port: int
-    streamable_http_path: str
-    sse_path: str
-    message_path: str
-    json_response: bool
-    stateless_http: bool
-
 
 class Server(ComponentRegistry):
     """A server that offers tools, prompts and resources to any client, in every revision of the protocol."""
+
+    #: Created on first use.
+    _handles: HandleService | None = None
+    _seal: StateSeal | None = None
+    #: Observes requests: metrics, spans, log lines; None as long as nothing does.
+    telemetry: RequestTelemetry | None = None
+    #: The metrics, if they are served.
+    metrics: ServerMetrics | None = None
+    #: Whether the server is stopping: running requests finish, new ones are rejected.
+    draining: bool = False
+    #: Whether a program that has loaded OpenTelemetry gets a span for each request.
+    traces_requests: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -114,14 +98,12 @@ class Server(ComponentRegistry):
         **options: Unpack[ServerOptions],
     ) -> None:
         """Define a server; nothing runs until ``run``, ``serve`` or ``accept`` is called."""
-        options = _read_options(options)
+        options = read_options(options)
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
-        self.limits: Limits = _limits(limits or Limits(), options.get("list_page_size"))
-        self.info: t.Implementation = _info(name, version, options)
+        self.limits: Limits = server_limits(limits or Limits(), options.get("list_page_size"))
+        self.info: t.Implementation = server_info(name, version, options)
         self.instructions: str | None = instructions
         self.experimental: Mapping[str, Any] | None = options.get("experimental")
-        #: The declared extensions by identifier, with their settings; only revisions with extensions see them.
-        self.extensions: Mapping[str, Any] | None = _extensions(options.get("extensions"))
         self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors: bool = options.get("mask_error_details", True)
@@ -133,12 +115,13 @@ class Server(ComponentRegistry):
         self.auth: ServerAuth | None = options.get("auth")
         #: The scopes that imply others.
         self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
-        self.http_options: dict[str, Any] = _http_options(options)
+        self.http_options: dict[str, Any] = http_options(options)
         self._state_keys = options.get("state_keys")
+        #: Where the values behind handles are stored: an SQLite file, a store, or None for this process.
+        self.handle_option: str | os.PathLike[str] | HandleStore | None = options.get("handles")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or REVISION_NAMES)
         self._lifespan = None if lifespan is None else _make_lifespan(lambda: lifespan(self))
-        self._seal: StateSeal | None = None
         self._timers: Timers | None = None
         #: Notification handlers that are still running: a task without a reference may be garbage-collected.
         self._notification_tasks: set[asyncio.Future[Any]] = set()
@@ -157,11 +140,34 @@ class Server(ComponentRegistry):
             visible=options.get("visible"),
             hierarchy=self.hierarchy,
         )
-        self._refresh()
         self.handlers: dict[str, MethodHandler] = make_handlers(self)
+        self._extend(options)
+        self._refresh()
         self._methods_changed()
         for function in options.get("tools") or ():
             self.add_tool(function)
+
+    def _extend(self, options: ServerOptions) -> None:
+        """Register the extensions."""
+        #: The declared extensions by identifier, with their settings.
+        self.extensions: Mapping[str, Any] = {}
+        self.extension_objects: tuple[Extension, ...] = ()
+        if options.get("extensions"):
+            from trunkline.protocol.extension_definition import read_extensions
+            from trunkline.server.extension_methods import register_extension
+
+            self.extensions, self.extension_objects = read_extensions(options["extensions"], "server")
+            for extension in self.extension_objects:
+                register_extension(self, extension)
+        self._task_settings = options.get("tasks")
+        self._task_store: tuple[Backplane, SharedSeal] | None = None
+        #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
+        self.tasks: TaskService | None = None
+        if (skills := options.get("skills")) is not None:
+            from trunkline.server.skill_options import skill_folders
+
+            for folder in skill_folders(skills):
+                self.add_skills(folder)
 
     @property
     def name(self) -> str:
@@ -177,8 +183,16 @@ class Server(ComponentRegistry):
 
     def accept(self, link: Link, *, create_task: TaskFactory | None = None) -> Connection:
         """Start serving a link and return at once; needs a running event loop."""
-        service = ServerConnection(self)
-        connection = Connection(link, service, limits=self.limits, timers=self.timers(), create_task=create_task)
+        self.check_apps()
+        self._find_telemetry()
+        return self._accept(link, ServerConnection(self), create_task=create_task)
+
+    def _accept(
+        self, link: Link, service: ServerConnection, *, prefix: str = "", create_task: TaskFactory | None = None
+    ) -> Connection:
+        connection = Connection(
+            link, service, limits=self.limits, timers=self.timers(), prefix=prefix, create_task=create_task
+        )
         service.connection = connection
         self._held[connection] = []
         self._acquire_lifespans(connection)
@@ -195,6 +209,15 @@ class Server(ComponentRegistry):
             await connection.aclose()
             await connection.ended()
 
+    def _find_telemetry(self) -> None:
+        """Observe requests from now on if the program traces, or its log lines name requests; once for a connection."""
+        traces = "opentelemetry.trace" in sys.modules and self.traces_requests and _program_traces()
+        logs = any(getattr(handler, "shows_requests", False) for handler in logging.root.handlers)
+        if traces or logs:
+            from trunkline.server.telemetry import observe_requests
+
+            observe_requests(self, traces=traces, logs=logs)
+
     def timers(self) -> Timers:
         """Return the timers for a connection."""
         if self._timers is None or self._clock is None:
@@ -202,10 +225,10 @@ class Server(ComponentRegistry):
             self._timers = Timers(self._clock)
         return self._timers
 
-    def acquire_lifespans(self, holder: object) -> None:
-        """Enter the lifespans for a holder that serves several connections, until ``release``."""
+    def acquire_lifespans(self, holder: object) -> list[Any]:
+        """Enter the lifespans for a holder that serves several connections, until ``release``; return them."""
         self._held.setdefault(holder, [])
-        self._acquire_lifespans(holder)
+        return self._acquire_lifespans(holder)
 
     async def release(self, holder: object) -> None:
         """Release the lifespans of a holder; each is exited when its last holder releases it."""
@@ -217,6 +240,8 @@ class Server(ComponentRegistry):
 
     def _acquire_lifespans(self, holder: object) -> list[Lifespan]:
         """Acquire the lifespans of this server and everything mounted by now, if the holder is still registered."""
+        if self.tasks is not None:
+            self.tasks.start()
         held = self._held.get(holder, [])
         for server in self._all() if holder in self._held else ():
             if server._lifespan is not None and server._lifespan not in held:
@@ -292,8 +317,18 @@ class Server(ComponentRegistry):
         """End all subscriptions and stop the worker threads."""
         self.hub.end("the server is shutting down")
         self._closed = True
+        if self.tasks is not None:
+            self.tasks.close()
         if self._pool is not None:
             self._pool.close()
+        if self._handles is not None:
+            self._handles.close()
+
+    async def aclose(self) -> None:
+        """Close the server, and wait until running tasks are stopped and their files released."""
+        self.close()
+        if self.tasks is not None:
+            await self.tasks.aclose()
 
     # --- notifications -----------------------------------------------------------------------------------------------
 
@@ -305,9 +340,18 @@ class Server(ComponentRegistry):
         """
         if any(method in notifications_to_client(revision) for revision in REVISIONS):
             raise ValueError(f"{method} is part of the protocol, and the server sends it itself; use another method")
+        self._notify_here(method, params)
+        if self.hub.relay is not None:
+            self.hub.relay.notification(method, params)
+
+    def _notify_here(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
+        """Send a custom notification to the handshake clients of this process."""
+        from trunkline.server.extension_methods import may_notify
+
         for listener in self.hub.listeners():
-            if isinstance(listener, ServerConnection):
-                listener.notify(method, params)
+            session = listener.session if isinstance(listener, ServerConnection) else None
+            if session is not None and may_notify(self, session.caller, method):
+                listener.notify(method, params)  # type: ignore[attr-defined]  # a listener with a session is one
 
     def subscribers(self) -> tuple[Subscriber, ...]:
         """Return the clients that are connected now and can be notified of changes."""
@@ -368,8 +412,8 @@ class Server(ComponentRegistry):
         from trunkline.server.elicitors import ReplayElicitor, RequestElicitor
 
         found = exchange.elicitor
-        if isinstance(found, RequestElicitor | ReplayElicitor):
-            return found
+        if found is not None:
+            return found  # type: ignore[return-value]  # an isinstance check of a protocol is slow
         # The server of the connection resumes the call, so it seals the state, also for a server mounted in it.
         root = root_server(exchange)
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
@@ -379,25 +423,67 @@ class Server(ComponentRegistry):
         exchange.elicitor = elicitor
         return elicitor
 
-    def resume(self, exchange: Exchange) -> None:
+    async def _perform_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> t.CallToolResult:
+        """Repeat the validated tool call of a task whose process died."""
+        from trunkline.server.tools import perform_tool
+
+        tool = self.registry.tools.get(params.name)
+        if tool is None:
+            raise RequestFailed(f"The server no longer has the tool {params.name!r}")
+        return await perform_tool(self, tool, exchange, params)
+
+    async def resume(self, exchange: Exchange) -> None:
         """Resume a call that ended with requests to its caller in an earlier round."""
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
             from trunkline.server.elicitors import ReplayElicitor
 
-            exchange.elicitor = ReplayElicitor.resume(exchange, self.seal, self.limits)
+            exchange.elicitor = await ReplayElicitor.resume(exchange, self.seal, self.limits)
+
+    def _use_tasks(self) -> TaskService:
+        """Return the task service, created on first use."""
+        if self.tasks is None:
+            from trunkline.server.task_options import load_tasks, task_settings
+
+            self.tasks = load_tasks(self, task_settings(self._task_settings))
+            if self._task_store is not None:
+                self.tasks.share(*self._task_store)
+        return self.tasks
+
+    def _share_tasks(self, backplane: Backplane, seal: SharedSeal) -> None:
+        """Store tasks on a backplane, sealed, unless the server was given a backend for them."""
+        self._task_store = backplane, seal
+        if self.tasks is not None:
+            self.tasks.share(backplane, seal)
+
+    def _task_tools(self) -> Mapping[str, Definition]:
+        return self._use_tasks().tools
 
     @property
     def seal(self) -> StateSeal:
         """Seals and opens request state; the keys are configured, or created on first use."""
         if self._seal is None:
-            import os
             import time
 
-            from trunkline.server.request_state import StateSeal, read_keys
+            from trunkline.server.request_state import StateSeal
+            from trunkline.server.sealing import read_keys
 
             keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
             self._seal = StateSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)
         return self._seal
+
+    @property
+    def has_state_keys(self) -> bool:
+        """Whether the keys are configured; otherwise they were generated, and end with the process."""
+        return self._state_keys is not None or bool(os.environ.get("TRUNKLINE_STATE_KEY", "").strip())
+
+    @property
+    def handles(self) -> HandleService:
+        """The handle service, also of servers mounted in this one; created on first use."""
+        if self._handles is None:
+            from trunkline.server.handle_service import make_service
+
+            self._handles = make_service(self)
+        return self._handles
 
     async def read(self, exchange: Exchange, uri: str) -> t.ReadResourceResult:
         """Read a resource on behalf of a handler."""
@@ -437,16 +523,14 @@ class Server(ComponentRegistry):
         return notification_allowed(self._scope_policies, method, origin, self.hierarchy)
 
     def _refresh(self) -> None:
-        declared = handlers.capabilities(self, NEWEST)
-        #: The capabilities that methods need and this server does not declare now.
-        self.undeclared: frozenset[str] = frozenset(
-            row.capability
-            for row in METHODS
-            if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
-        )
-        #: Whether anything may be hidden from a caller, by a filter of this server or a mounted one, or by scopes.
+        if self.skills is None and any(mount.server.skills is not None for mount in self._mounts):
+            self._use_skills()
+        #: The methods that need a capability which this server declares in no revision now.
+        self.undeclared: frozenset[str] = frozenset(_undeclared_methods(self))
+        #: Whether definitions may be hidden from a caller: by a filter of this server or a mounted one, by scopes, or
+        #: because the caller shows no pages.
         filters = any(server.listing.has_filter for server in self._all())
-        self.has_hidden: bool = filters or self.registry.needs_scopes
+        self.has_hidden: bool = filters or self.registry.needs_scopes or self.registry.has_apps
         self.listing.has_hidden = self.has_hidden
         #: Whether handlers are called directly: there is no middleware, and no lifespan to enter first, here or in a
         #: mounted server. Mounting refreshes every parent, so that a call need not look at what is mounted.
@@ -462,8 +546,8 @@ class Server(ComponentRegistry):
         from trunkline.server.scopes import write_scopes
 
         scopes = write_scopes(self._scope_policies)
-        for name, (_, function) in self.custom_methods.items():
-            self.handlers[name] = make_custom_handler(function, scopes)
+        for name, (row, function) in self.custom_methods.items():
+            self.handlers[name] = make_custom_handler(function, scopes, row.extension)
 
     def _all(self) -> list[Server]:
         """Return this server and everything mounted in it."""
@@ -473,77 +557,29 @@ class Server(ComponentRegistry):
         return servers
 
 
+def _undeclared_methods(server: Server) -> Iterator[str]:
+    """Yield the methods that need a capability which a server declares in no revision."""
+    declared = {revision: handlers.capabilities(server, revision) for revision in (NEWEST, NEWEST_HANDSHAKE)}
+    for row in METHODS:
+        if row.to_server is None or row.name in server.custom_methods:
+            continue
+        needed = {revision: capability_needed(row, revision) for revision in declared if row.to_server.covers(revision)}
+        if needed and not any(path is None or supports(declared[each], path) for each, path in needed.items()):
+            yield row.name
+
+
 def _make_lifespan(enter: Callable[[], AbstractAsyncContextManager[object]]) -> Lifespan:
     from trunkline.server.run import Lifespan
 
     return Lifespan(enter)
 
 
-def _info(name: str, version: str, options: ServerOptions) -> t.Implementation:
-    return t.Implementation(
-        name=name,
-        version=version,
-        title=options.get("title"),
-        description=options.get("description"),
-        website_url=options.get("website_url"),
-        icons=list(options.get("icons") or ()) or None,
-    )
+def _program_traces() -> bool:
+    """Return whether the program uses the OpenTelemetry that is loaded.
 
-
-def _limits(given: Limits, page_size: int | None) -> Limits:
-    limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
-    if limits.page_size < 1:
-        raise ConfigError(f"list_page_size={limits.page_size}: a page must hold at least one item")
-    return limits
-
-
-def _extensions(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the declared extensions.
-
-    Raises:
-        TypeError: they are not a mapping, but objects of another framework.
+    redis-py loads it where it is installed: with a Redis backplane it counts only if the program has set it up.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise TypeError("extensions= is a mapping from identifiers of extensions to their settings")
-    return given
-
-
-def _http_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return the HTTP options that were given to the constructor rather than to ``run``."""
-    return {name: options[name] for name in _HTTP_OPTIONS if name in options}
-
-
-#: The named parameters of ``Server``, beside its options.
-_PARAMETERS = ("name", "instructions", "version", "lifespan", "middleware", "limits")
-
-
-def _read_options(given: ServerOptions) -> ServerOptions:
-    """Return the options that were given, under our names.
-
-    Raises:
-        TypeError: an option is unknown; the message names the closest one.
-        ConfigError: an option has an invalid value.
-    """
-    known = ServerOptions.__annotations__
-    options: dict[str, Any] = {}
-    for name, value in own_options("server", given, known).items():
-        if name not in known:
-            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, (*_PARAMETERS, *known))}")
-        if value is not None:
-            options[name] = value
-    _check(options)
-    return options  # type: ignore[return-value]
-
-
-def _check(options: Mapping[str, Any]) -> None:
-    if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
-        raise ConfigError(
-            "auth= must be a verifier such as JWTVerifier(issuer=..., audience=...), or a function that takes the "
-            "headers of a request and returns a Principal, or None to reject it"
-        )
-    if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
-        allowed = ", ".join(get_args(OnDuplicate))
-        raise ConfigError(f"on_duplicate={options['on_duplicate']!r} is not valid; use one of {allowed}")
-    unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
-    if unknown:
-        raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")
+    if "trunkline.backplane.redis" not in sys.modules:
+        return True
+    trace = sys.modules["opentelemetry.trace"]
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)

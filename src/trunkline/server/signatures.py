@@ -17,6 +17,7 @@ import msgspec
 
 from trunkline.server.annotations import (
     BUILTIN_TYPES,
+    handles_module,
     optional_of,
     pydantic_module,
     resolve_hints,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from trunkline.server.dependencies import Dependency
+    from trunkline.server.handles import HandleParameter
     from trunkline.server.pydantic_types import PydanticArguments, PydanticReader
 
 
@@ -250,6 +252,7 @@ class Signature:
         "context_name",
         "dependencies",
         "function",
+        "handles",
         "is_async",
         "is_async_generator",
         "is_generator",
@@ -266,6 +269,7 @@ class Signature:
     function: Callable[..., Any]
     context_name: str | None
     dependencies: tuple[Dependency, ...]
+    handles: tuple[HandleParameter, ...]
     is_async: bool
     is_async_generator: bool
     is_generator: bool
@@ -307,6 +311,8 @@ class Signature:
         hints = _hints_of(function, label)
         self._return_annotation = hints.get("return")
         self._given = self._sort(raw, hints, contexts=contexts, exclude=exclude)
+        handles = handles_module()
+        self.handles = () if handles is None else handles.take_parameters(self._given, label)
         self._arguments = self._read_arguments(label)
         self.bind = self._arguments.bind
         return self
@@ -379,6 +385,8 @@ class Signature:
                 own = _own_description(annotation, default)
                 if own is not None:
                     texts[name] = own
+            for handle in self.handles:
+                texts.setdefault(handle.name, handle.description)
             self._texts = description, texts
         return self._texts
 

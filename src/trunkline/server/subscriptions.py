@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.protocol.caller import Session
+from trunkline.protocol.jsonrpc import Notification, encode
 
 if TYPE_CHECKING:
+    from trunkline.server.task_options import TaskService
     from trunkline.types.json_values import JsonInput
 
 __all__ = [
     "ChangeHub",
     "ChangeListener",
     "ChangeNotice",
+    "ChangeRelay",
     "Subscriber",
     "SubscriptionStream",
     "change_notification",
@@ -32,7 +39,7 @@ __all__ = [
     "supported_filter",
 ]
 
-#: What changed: a kind of list, or ``("resource", uri)``.
+#: What changed: a kind of list, ``("resource", uri)`` or ``("task", id)``.
 ChangeNotice = tuple[str, str | None]
 
 _METHODS: Mapping[str, str] = MappingProxyType(
@@ -46,6 +53,8 @@ _METHODS: Mapping[str, str] = MappingProxyType(
 
 
 _NOTHING: frozenset[str] = frozenset()
+#: Stands for the id while a notification is encoded for many streams.
+_ID_MARK = "id"
 
 
 class ChangeListener(Protocol):
@@ -76,10 +85,20 @@ class Subscriber(Protocol):
         """Send a log message outside of any request, if the log level of the client's session includes it."""
 
 
+class ChangeRelay(Protocol):
+    """What passes changes on to the other workers of a server."""
+
+    def change(self, notice: ChangeNotice) -> None:
+        """Pass a change on; may be called from any thread."""
+
+    def notification(self, method: str, params: object) -> None:
+        """Pass a custom notification on; called in the event loop."""
+
+
 class ChangeHub:
     """Delivers changes to the listeners, once per iteration of the event loop."""
 
-    __slots__ = ("_listeners", "_lock", "_loop", "_pending")
+    __slots__ = ("_listeners", "_lock", "_loop", "_pending", "relay")
 
     def __init__(self) -> None:
         """Create a hub without listeners."""
@@ -88,6 +107,8 @@ class ChangeHub:
         # Worker threads report changes while the event loop delivers them.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: Set where several workers serve the same clients.
+        self.relay: ChangeRelay | None = None
 
     def attach(self, listener: ChangeListener) -> None:
         """Add a listener; called in the event loop."""
@@ -106,7 +127,13 @@ class ChangeHub:
         return tuple(self._listeners)
 
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Schedule the delivery of a change; may be called from any thread."""
+        """Schedule the delivery of a change, at other workers too; may be called from any thread."""
+        if self.relay is not None:
+            self.relay.change(notice)
+        self.deliver_change(notice)
+
+    def deliver_change(self, notice: ChangeNotice) -> None:
+        """Schedule the delivery of a change to the listeners of this process; may be called from any thread."""
         with self._lock:
             loop = self._loop
             if not self._listeners or loop is None or loop.is_closed():
@@ -135,10 +162,18 @@ class ChangeHub:
 class SubscriptionStream:
     """One ``subscriptions/listen`` request: its filter and its pending notices."""
 
-    __slots__ = ("_kinds", "_max_pending", "_pending", "_uris", "_wakeup", "ended")
+    __slots__ = ("_kinds", "_max_pending", "_pending", "_send_now", "_tasks", "_uris", "_wakeup", "ended")
 
-    def __init__(self, wanted: t.SubscriptionFilter, max_pending: int) -> None:
-        """Create the stream for a filter; it ends when more than ``max_pending`` notices are pending."""
+    def __init__(
+        self,
+        wanted: t.SubscriptionFilter,
+        max_pending: int,
+        send_now: Callable[[ChangeNotice], bool] = lambda _: False,
+    ) -> None:
+        """Create the stream for a filter; it ends when more than ``max_pending`` notices are pending.
+
+        ``send_now`` sends a notice at once if it can, and returns whether it did.
+        """
         kinds = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,
@@ -146,7 +181,9 @@ class SubscriptionStream:
         }
         self._kinds = tuple(kind for kind, wants in kinds.items() if wants)
         self._uris = frozenset(wanted.resource_subscriptions) if wanted.resource_subscriptions else _NOTHING
+        self._tasks = frozenset(wanted.task_ids) if wanted.task_ids else _NOTHING
         self._max_pending = max_pending
+        self._send_now = send_now
         self._pending: dict[ChangeNotice, None] = {}
         self._wakeup: asyncio.Future[None] | None = None
         #: Why the stream has ended; None while it is open.
@@ -155,7 +192,11 @@ class SubscriptionStream:
     def notify_change(self, notice: ChangeNotice) -> None:
         """Queue a notice if the filter includes it."""
         kind, uri = notice
-        if not (kind in self._kinds or (kind == "resource" and uri in self._uris)):
+        if not (
+            kind in self._kinds or (kind == "resource" and uri in self._uris) or (kind == "task" and uri in self._tasks)
+        ):
+            return
+        if not self._pending and self.ended is None and self._send_now(notice):
             return
         if len(self._pending) >= self._max_pending and notice not in self._pending:
             self.end("too many notices are waiting to be read")
@@ -219,21 +260,37 @@ def supported_filter(wanted: t.SubscriptionFilter, capabilities: Mapping[str, An
 
 
 async def serve_subscription(
-    exchange: Exchange, hub: ChangeHub, *, wanted: t.SubscriptionFilter, max_pending: int
+    exchange: Exchange,
+    hub: ChangeHub,
+    *,
+    wanted: t.SubscriptionFilter,
+    max_pending: int,
+    tasks: TaskService | None = None,
 ) -> t.SubscriptionsListenResult:
     """Acknowledge a subscription and send notifications until the client cancels it or the server ends it."""
-    listener = SubscriptionStream(wanted, max_pending)
+    if wanted.task_ids is not None:
+        ids = None if tasks is None else await tasks.listenable(exchange, wanted.task_ids)
+        wanted = replace(wanted, task_ids=ids)
+    listener = SubscriptionStream(wanted, max_pending, _direct_sender(exchange))
+    unwatch = await tasks.watch(listener, wanted.task_ids) if tasks is not None and wanted.task_ids else None
     hub.attach(listener)
+    sent: dict[str, object] = {}
     try:
         exchange.notify(
             "notifications/subscriptions/acknowledged",
             t.SubscriptionsAcknowledgedNotificationParams(meta=_stamp(exchange), notifications=wanted),
         )
+        for id in wanted.task_ids or ():
+            # A client may rely on notifications only, and its task may have changed before this.
+            listener.notify_change(("task", id))
         while listener.ended is None:
             if (change := listener.next_change()) is not None:
                 await change
             for notice in listener.take_pending():
-                exchange.notify(*change_notification(notice, _stamp(exchange)))
+                if notice[0] != "task":
+                    exchange.notify(*change_notification(notice, _stamp(exchange)))
+                elif tasks is not None and (news := await tasks.notification(notice[1] or "", _stamp(exchange), sent)):
+                    exchange.notify(*news)
             await exchange.connection.drain()
         # One page of 2026-07-28 requires this notification, another the result: send both, in this order.
         params = t.CancelledNotificationParams(request_id=exchange.id, reason=listener.ended)
@@ -241,6 +298,36 @@ async def serve_subscription(
         return t.SubscriptionsListenResult(meta=_stamp(exchange))
     finally:
         hub.detach(listener)
+        if unwatch is not None:
+            unwatch()
+
+
+def _direct_sender(exchange: Exchange) -> Callable[[ChangeNotice], bool]:
+    """Return a function that writes a notice to the response at once: thousands of streams may hear of one change.
+
+    It sends nothing if the link cannot, if messages are queued before it, if the traffic is observed, or of tasks.
+    """
+    connection = exchange.connection
+    send_event = connection.link.send_event
+    id = msgspec.json.encode(exchange.id)
+
+    def send(notice: ChangeNotice) -> bool:
+        if notice[0] == "task" or connection.observer is not None or connection.peer.unsent or not exchange.open:
+            return False
+        head, tail = _encoded_around_id(notice)
+        return send_event(b"%b%b%b" % (head, id, tail))
+
+    return send
+
+
+@lru_cache(maxsize=64)  # The changes of one moment; each is sent to many streams.
+def _encoded_around_id(notice: ChangeNotice) -> tuple[bytes, bytes]:
+    """Return the encoded notification of a change: what comes before the id of the subscription, and after it."""
+    method, params = change_notification(notice, {t.META_SUBSCRIPTION_ID: _ID_MARK})
+    # With its key it cannot be part of a URI, in which quotation marks are escaped.
+    key, mark = msgspec.json.encode(t.META_SUBSCRIPTION_ID), msgspec.json.encode(_ID_MARK)
+    head, _, tail = encode(Notification(method, params)).partition(b"%b:%b" % (key, mark))
+    return b"%b%b:" % (head, key), tail
 
 
 def _stamp(exchange: Exchange) -> dict[str, Any]:

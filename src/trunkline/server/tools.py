@@ -7,6 +7,7 @@ the result does not contain its message unless the server's ``mask_error_details
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,15 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import HandlerError, HeaderMismatch, InvalidParams, MissingCapability, RequestFailed, ToolError
+from trunkline.errors import (
+    HandlerError,
+    HeaderMismatch,
+    InvalidParams,
+    MethodNotFound,
+    MissingCapability,
+    RequestFailed,
+    ToolError,
+)
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 from trunkline.protocol.revisions import Feature
 from trunkline.server.handler_functions import HandlerFunction, UncheckedSignature, find_caller_error
@@ -30,9 +39,19 @@ from trunkline.server.validation_errors import InvalidArguments, InvalidResult, 
 if TYPE_CHECKING:
     from trunkline.protocol.headers import HeaderParameter
     from trunkline.protocol.json_schema import Validator
+    from trunkline.server.app_options import ToolApp
     from trunkline.server.server import Server
+    from trunkline.server.task_options import TaskOptions
 
-__all__ = ["HasHeaderParameters", "ToolDefinition", "ToolOptions", "check_headers", "error_result", "make_tool_handler"]
+__all__ = [
+    "HasHeaderParameters",
+    "ToolDefinition",
+    "ToolOptions",
+    "check_headers",
+    "error_result",
+    "make_tool_handler",
+    "perform_tool",
+]
 
 log = logging.getLogger("trunkline")
 
@@ -58,6 +77,12 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     wrap_result: bool | None = None
     #: The scopes that a caller's token needs; over HTTP, the tool is hidden from other callers.
     scopes: tuple[str, ...] = ()
+    #: The task options of the tool; None if it does not run as a task.
+    task: TaskOptions | None = None
+    #: The URI of the page that shows the tool's results, ``ui://…``.
+    app: str | None = None
+    #: Who may call the tool: ``model``, ``app`` (a page) or both; None means both.
+    visibility: Sequence[str] | None = None
 
 
 class HasHeaderParameters(Protocol):
@@ -82,6 +107,7 @@ class ToolDefinition:
         "_validator",
         "_wrap",
         "_wraps",
+        "app",
         "function",
         "headers",
         "mounted_by",
@@ -89,8 +115,11 @@ class ToolDefinition:
         "options",
         "scopes",
         "source",
+        "task",
     )
 
+    #: Whether servers that mount the tool's server offer it too.
+    mountable: ClassVar[bool] = True
     #: The class of the function; ``trunkline.compat`` has others.
     _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
 
@@ -103,6 +132,18 @@ class ToolDefinition:
         options = replace(options, annotations=_annotations(options.annotations))
         self.options: ToolOptions = options
         self.scopes: tuple[str, ...] = options.scopes
+        #: The task options; None if it does not run as a task.
+        self.task: TaskOptions | None = options.task
+        #: Its page and who may call it; None if neither was declared.
+        self.app: ToolApp | None = None
+        if options.app is not None or options.visibility is not None:
+            from trunkline.server.app_options import tool_app
+
+            self.app = tool_app(options.app, options.visibility, name)
+        elif options.meta is not None and "ui" in options.meta:
+            from trunkline.server.app_options import hidden_by_meta
+
+            self.app = hidden_by_meta(options.meta)
         self.function: HandlerFunction = self._function_class(
             function,
             owner=owner,
@@ -153,10 +194,23 @@ class ToolDefinition:
                 input_schema=signature.input_schema() if options.input_schema is None else options.input_schema,
                 output_schema=output or None,
                 annotations=options.annotations,  # type: ignore[arg-type]
+                execution=_execution(self.task),
                 icons=list(options.icons) if options.icons else None,
-                meta=dict(options.meta) if options.meta else None,
+                meta=self._meta(),
             )
         return self._listed
+
+    def _meta(self) -> dict[str, Any] | None:
+        meta = self.options.meta
+        if self.app is not None:
+            return self.app.add_to(meta)
+        return dict(meta) if meta else None
+
+    def with_app(self, app: ToolApp) -> ToolDefinition:
+        """Return a copy with another page."""
+        changed = copy.copy(self)
+        changed.app, changed._listed = app, None
+        return changed
 
     def _output_schema(self) -> dict[str, Any] | None:
         """Return the schema of what the function returns, not yet wrapped."""
@@ -181,7 +235,7 @@ class ToolDefinition:
         if not self._prepared:
             self._prepare()
         if self.options.single_use:
-            self._spend(exchange)
+            await self._spend(exchange)
         try:
             if self._plain is not None:
                 value = await self._plain(*self._bind_values(arguments))
@@ -259,10 +313,15 @@ class ToolDefinition:
         except ValueError as error:
             raise TypeError(f"tool {self.name!r}: {error}") from error
 
-    def _spend(self, exchange: Exchange) -> None:
+    async def _spend(self, exchange: Exchange) -> None:
         """Mark the sealed state of a resumed call as used, so that it cannot be used again."""
         nonce = None if exchange.elicitor is None else exchange.elicitor.nonce
-        if nonce is not None and not self.function.owner.seal.spend(nonce):
+        if nonce is None:
+            return
+        from trunkline.server.dispatch import root_server
+
+        # The server of the connection sealed the state, also for a server mounted in it.
+        if not await root_server(exchange).seal.keeper.spend(nonce):
             raise InvalidParams("The request state was used already; start the call again.")
 
     def _prepare(self) -> None:
@@ -315,18 +374,44 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
             check_scopes(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
+        if tool.task is not None and server.tasks is not None:
+            return server.tasks.call(
+                tool.task, exchange, params, lambda given: perform_tool(server, tool, given, params), keep_alive=True
+            )
+        if params.task is not None and server.tasks is not None:
+            refuse_task(exchange, params)
         for mounted in tool.mounted_by:
             if mounted.middleware:
-                return _call_mounted(server, tool, exchange, params)
+                return perform_tool(server, tool, exchange, params)
         return tool.call(exchange, params.arguments)
 
     return tools_call
 
 
-def _call_mounted(
+def refuse_task(exchange: Exchange, params: t.CallToolRequestParams) -> None:
+    """Reject a call as a task of a tool without ``task=``, where clients may request that.
+
+    Raises:
+        MethodNotFound: the error that the specification requires for such a tool.
+    """
+    if Feature.CORE_TASKS in exchange.admitted.caller.revision.features:
+        raise MethodNotFound(
+            f"Method not found: the tool {params.name!r} cannot be called as a task",
+            data={"method": exchange.method, "taskSupport": "forbidden"},
+        )
+
+
+def perform_tool(
     server: Server, tool: ToolDefinition, exchange: Exchange, params: t.CallToolRequestParams
 ) -> Awaitable[t.CallToolResult]:
+    """Call a tool inside the middleware of the servers it was mounted with."""
+    if not tool.mounted_by:
+        return tool.call(exchange, params.arguments)
     return server.call_mounted(tool, exchange, params, lambda given: tool.call(exchange, given.arguments))
+
+
+def _execution(task: TaskOptions | None) -> t.ToolExecution | None:
+    return None if task is None else t.ToolExecution(task_support="required" if task.required else "optional")
 
 
 def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw | None) -> None:

@@ -278,7 +278,7 @@ async def _waits_for_no_more_than_it_has(left: Link, right: Link) -> None:
 
 async def _declares_members(link: Link) -> None:
     _expect(isinstance(link, Link), "it does not inherit from Link")
-    flags = (link.can_stream, link.can_receive_requests, link.independent_requests)
+    flags = (link.can_stream, link.can_receive_requests, link.independent_requests, link.ends_with_response)
     _expect(all(isinstance(flag, bool) for flag in flags), "what it can do is not said with True or False")
     _expect(link.pid is None or isinstance(link.pid, int), "pid is neither None nor a number")
 

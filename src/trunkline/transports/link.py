@@ -86,9 +86,30 @@ class Link(ABC):
         return True
 
     @property
+    def delivers_requests(self) -> bool:
+        """Whether a request of ours that belongs to no request of the peer can be delivered now.
+
+        False over HTTP while a client does not read the stream of its session.
+        """
+        return True
+
+    @property
+    def ends_with_response(self) -> bool:
+        """Whether the link ends when its request is answered.
+
+        Pending requests of ours then get no response.
+        """
+        return False
+
+    @property
     def pid(self) -> int | None:
         """The id of the process at the other end, if the link started one."""
         return None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the other side was started for this link; False if another link has used it before."""
+        return True
 
     def deliver_in_bursts(self, burst_ended: Callable[[], None]) -> bool:
         """Call ``burst_ended`` after each read, once all messages that it brought have been delivered.
@@ -107,6 +128,13 @@ class Link(ABC):
         """End the open response early; the other side can request the rest of the stream later.
 
         Return False, and change nothing, where there is no such response or its rest could not be requested.
+        """
+        return False
+
+    def send_event(self, data: bytes) -> bool:
+        """Write an encoded notification to the open response at once.
+
+        Return False, and send nothing, where that is not possible; ``send`` is always.
         """
         return False
 
@@ -158,9 +186,19 @@ class LinkWrapper(Link):
         return self._link.can_receive_requests
 
     @property
+    def ends_with_response(self) -> bool:
+        """Whether the inner link ends when its request is answered."""
+        return self._link.ends_with_response
+
+    @property
     def pid(self) -> int | None:
         """The id of the process at the other end of the inner link."""
         return self._link.pid
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the other side was started for the inner link."""
+        return self._link.fresh
 
     def set_revision(self, revision: Revision) -> None:
         """Set the revision of the inner link."""
@@ -210,6 +248,9 @@ class Acceptor(Protocol):
 
     def end_subscriptions(self) -> None:
         """End the subscription streams, which have no end of their own: the transport is about to stop."""
+
+    async def drain(self, seconds: float) -> None:
+        """Wait, with a timeout, for work that no request waits for; called when the transport is about to stop."""
 
     async def release(self) -> None:
         """Called when no more links follow."""

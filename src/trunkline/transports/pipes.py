@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
+from typing import Any
 
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import STREAM, Origin
@@ -127,6 +128,17 @@ class PipeLink(Link):
         self._burst_ended = burst_ended
         return True
 
+    def count_bytes(self, received: Callable[[int], None], sent: Callable[[int], None]) -> None:
+        """Call a function with the size of each read and of each write; called before ``attach``."""
+        inner, output = self._received, self._output
+
+        def count_received(data: bytes) -> None:
+            received(len(data))
+            inner(data)
+
+        self._received = count_received  # type: ignore[method-assign]
+        self._output = _CountedOutput(output, sent)  # type: ignore[assignment]
+
     def attach(self, receiver: Receiver) -> None:
         """Start to read."""
         self._receiver = receiver
@@ -146,6 +158,11 @@ class PipeLink(Link):
         except Exception:  # noqa: BLE001 - send never raises
             lines = encode_each(batch)
         self._output.write_lines(lines)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait until the other side reads."""
+        return self._output.size
 
     async def drain(self) -> None:
         """Wait until the unsent bytes are below the limit, or the output is broken."""
@@ -274,6 +291,22 @@ class PipeLink(Link):
         threading.Thread(target=read, name="trunkline-input", daemon=True).start()
 
 
+class _CountedOutput:
+    """An output that counts what is written to it."""
+
+    def __init__(self, output: PipeOutput, sent: Callable[[int], None]) -> None:
+        self._output = output
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
+
+    def write_lines(self, lines: list[bytes]) -> None:
+        """Count the lines with their newlines, and write them."""
+        self._sent(sum(map(len, lines)) + len(lines))
+        self._output.write_lines(lines)
+
+
 class PipeOutput:
     """Writes to one descriptor without ever blocking; a regular file or a terminal is written to directly."""
 
@@ -349,6 +382,11 @@ class PipeOutput:
         while self._size > self._high_water and not self._closed:
             self._room.clear()
             await self._room.wait()
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return self._size
 
     async def flush(self, seconds: float) -> None:
         """Wait until all is sent, nothing can be sent, or the time is over."""

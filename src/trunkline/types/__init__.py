@@ -119,6 +119,15 @@ from trunkline.types.resources import (
     SubscriptionsListenResult,
     UnsubscribeRequestParams,
 )
+from trunkline.types.skills import (
+    GetSkillRequestParams,
+    GetSkillResult,
+    ListSkillsResult,
+    ReadResourceDirectoryRequestParams,
+    ReadResourceDirectoryResult,
+    Skill,
+    SkillResource,
+)
 from trunkline.types.tasks import (
     CancelTaskRequestParams,
     CancelTaskResult,
@@ -131,8 +140,11 @@ from trunkline.types.tasks import (
     RelatedTaskMetadata,
     Task,
     TaskMetadata,
+    TaskNotificationParams,
+    TaskResult,
     TaskStatus,
     TaskStatusNotificationParams,
+    UpdateTaskRequestParams,
 )
 from trunkline.types.tools import (
     CallToolRequestParams,
@@ -186,6 +198,8 @@ __all__ = [
     "ErrorObject",
     "GetPromptRequestParams",
     "GetPromptResult",
+    "GetSkillRequestParams",
+    "GetSkillResult",
     "GetTaskPayloadRequestParams",
     "GetTaskPayloadResult",
     "GetTaskRequestParams",
@@ -206,6 +220,7 @@ __all__ = [
     "ListResourceTemplatesResult",
     "ListResourcesResult",
     "ListRootsResult",
+    "ListSkillsResult",
     "ListTasksResult",
     "ListToolsResult",
     "LoggingLevel",
@@ -223,6 +238,8 @@ __all__ = [
     "PromptMessage",
     "PromptReference",
     "PromptsCapability",
+    "ReadResourceDirectoryRequestParams",
+    "ReadResourceDirectoryResult",
     "ReadResourceRequestParams",
     "ReadResourceResult",
     "RelatedTaskMetadata",
@@ -246,6 +263,8 @@ __all__ = [
     "SamplingMessageContentBlock",
     "ServerCapabilities",
     "SetLevelRequestParams",
+    "Skill",
+    "SkillResource",
     "SubscribeRequestParams",
     "SubscriptionFilter",
     "SubscriptionsAcknowledgedNotificationParams",
@@ -253,6 +272,8 @@ __all__ = [
     "SubscriptionsListenResult",
     "Task",
     "TaskMetadata",
+    "TaskNotificationParams",
+    "TaskResult",
     "TaskStatus",
     "TaskStatusNotificationParams",
     "TextContent",
@@ -264,6 +285,7 @@ __all__ = [
     "ToolUseContent",
     "ToolsCapability",
     "UnsubscribeRequestParams",
+    "UpdateTaskRequestParams",
     "Wire",
 ]
 

@@ -46,6 +46,8 @@ class SubscriptionFilter(Wire, frozen=True, kw_only=True):
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
+    #: The tasks of the extension whose changes are requested.
+    task_ids: list[str] | None = None
 
 
 class SubscriptionsListenRequestParams(RequestParams, frozen=True, kw_only=True):

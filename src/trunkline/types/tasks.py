@@ -1,12 +1,26 @@
-"""Tasks of the core protocol: requests whose result is fetched later."""
+"""Tasks: requests whose result is fetched later.
+
+There are two forms. One revision has tasks in its core (``Task`` and what is built on it); stateless revisions have
+them as the extension ``io.modelcontextprotocol/tasks`` (``TaskResult``, ``TaskNotificationParams``).
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
-from trunkline.types.base import NotificationParams, PaginatedResult, RequestParams, Wire
+from trunkline.types.base import (
+    ErrorObject,
+    InputRequests,
+    InputResponses,
+    NotificationParams,
+    OptionalRaw,
+    PaginatedResult,
+    RequestParams,
+    Result,
+    Wire,
+)
 
 __all__ = [
     "CancelTaskRequestParams",
@@ -20,8 +34,11 @@ __all__ = [
     "RelatedTaskMetadata",
     "Task",
     "TaskMetadata",
+    "TaskNotificationParams",
+    "TaskResult",
     "TaskStatus",
     "TaskStatusNotificationParams",
+    "UpdateTaskRequestParams",
 ]
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -49,7 +66,8 @@ class Task(Wire, frozen=True, kw_only=True):
     status: TaskStatus
     created_at: str
     last_updated_at: str
-    ttl: int | None
+    #: Required, but may be null; the official Python SDK 1.x omits it then.
+    ttl: int | UnsetType | None = UNSET
     status_message: str | None = None
     poll_interval: int | None = None
 
@@ -107,3 +125,47 @@ class TaskStatusNotificationParams(NotificationParams, frozen=True, kw_only=True
     ttl: int | None
     status_message: str | None = None
     poll_interval: int | None = None
+
+
+# --- the extension ----------------------------------------------------------------------------------------------------
+
+
+class TaskResult(Result, frozen=True, kw_only=True):
+    """A task of the extension: the result of a call that became one (``result_type`` task), and of ``tasks/get``.
+
+    ``ttl_ms`` is null if there is no limit. A completed task has its result, a failed one its error, and one in
+    ``input_required`` the requests.
+    """
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int | None = None
+    status_message: str | None = None
+    result: OptionalRaw = None
+    error: ErrorObject | None = None
+    input_requests: InputRequests | None = None
+
+
+class TaskNotificationParams(NotificationParams, frozen=True, kw_only=True):
+    """The params of ``notifications/tasks``: the whole state of a task of the extension."""
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int | None = None
+    status_message: str | None = None
+    result: OptionalRaw = None
+    error: ErrorObject | None = None
+    input_requests: InputRequests | None = None
+
+
+class UpdateTaskRequestParams(RequestParams, frozen=True, kw_only=True):
+    """The params of ``tasks/update``: answers to requests of the task, by their keys."""
+
+    task_id: str
+    input_responses: InputResponses

@@ -6,23 +6,30 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, MutableMapping
+import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
+from trunkline.server.sealing import TextSeal
+from trunkline.server.shared_state import SharedSeal
 
 __all__ = [
     "CALLBACK",
     "ISSUER",
     "PASSWORD",
     "RESOURCE",
+    "SHARED",
     "VERIFIER",
     "Browser",
     "Clock",
@@ -32,9 +39,11 @@ __all__ = [
     "authorize_url",
     "contents",
     "exchange",
+    "in_turn",
     "make_server",
     "modes",
     "register",
+    "value_seal",
 ]
 
 ISSUER = "https://auth.example.com"
@@ -189,10 +198,31 @@ class Browser:
         return response
 
 
+S = TypeVar("S", bound=AuthorizationServer)
+#: Whether servers store their records in a backplane; set by a fixture.
+SHARED: ContextVar[bool] = ContextVar("shared", default=False)
+KEYS = (b"k" * 32,)
+
+
+def value_seal() -> SharedSeal:
+    """Return what seals the values of a backplane."""
+    return SharedSeal(TextSeal(KEYS, purpose=b"\x04", server="tests", random=os.urandom))
+
+
 def make_server(**options: Any) -> AuthorizationServer:
-    """Make a server in memory."""
+    """Make a server in memory, of this process or shared."""
     given = {"issuer": ISSUER, "store": ":memory:", "scopes": SCOPES, "users": {"ada": _HASHED}, **options}
-    return AuthorizationServer(**given)
+    return in_turn(AuthorizationServer, given)
+
+
+def in_turn(kind: Callable[..., S], given: Mapping[str, Any]) -> S:
+    """Make a server whose records are its own, or those of a backplane."""
+    if not SHARED.get() or given["store"] != ":memory:":
+        return kind(**given)
+    server = kind(**{**given, "store": None})
+    store = MemoryStore(now=given.get("clock", time.time), random=os.urandom)
+    server._share(MemoryBackplane(store), value_seal())
+    return server
 
 
 async def register(app: Any, issuer: str = ISSUER, **metadata: Any) -> dict[str, Any]:

@@ -366,13 +366,13 @@ def test_a_head_request_is_answered_without_a_body() -> None:
     run(story)
 
 
-def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
+async def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
     clock = Clock()
-    throttle = RateLimiter(1, 60, clock=clock)
-    assert [throttle.count(f"{n}") for n in range(4096)] == [0] * 4096
-    assert throttle.count("one more") > 0
+    throttle = RateLimiter("tests", 1, 60, clock=clock)
+    assert [await throttle.count(f"{n}") for n in range(4096)] == [0] * 4096
+    assert await throttle.count("one more") > 0
     clock.now += 60
-    assert throttle.count("one more") == 0
+    assert await throttle.count("one more") == 0
 
 
 # --- the proxy --------------------------------------------------------------------------------------------------------

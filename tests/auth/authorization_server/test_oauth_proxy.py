@@ -24,6 +24,7 @@ from tests.auth.authorization_server.support import (
     authorize_url,
     contents,
     exchange,
+    in_turn,
     register,
 )
 from tests.support import run_async
@@ -56,7 +57,7 @@ def make_proxy(provider: Documents, **options: Any) -> OAuthProxy:
         "upstream_userinfo": USERINFO,
         **options,
     }
-    return OAuthProxy(**given)
+    return in_turn(OAuthProxy, given)
 
 
 def a_provider(**answer: Any) -> Documents:

@@ -18,6 +18,7 @@ import pytest
 
 import trunkline
 from tests.cli.support import Outcome, run
+from tests.extensions.apps.page_host import needs_node, shown
 from trunkline.cli.commands.new import _template_names
 
 TEMPLATES = _template_names()
@@ -185,8 +186,10 @@ def test_a_name_that_cannot_be_a_package_is_refused(name: str, here: Path, capsy
 def test_help_lists_every_template(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "new", "--help").out
     assert TEMPLATES[0] == "tool"
-    assert {"api", "database", "tool"} <= set(TEMPLATES)
-    assert all(re.search(rf"^  {name} +A server|^  {name} +A small", out, re.M) for name in ("tool", "api", "database"))
+    assert {"api", "app", "database", "tool"} <= set(TEMPLATES)
+    assert all(
+        re.search(rf"^  {name} +A server|^  {name} +A small", out, re.M) for name in ("tool", "api", "app", "database")
+    )
 
 
 def test_a_failure_leaves_no_file(
@@ -203,3 +206,15 @@ def test_a_failure_leaves_no_file(
     ended = run(capsys, "new", "weather")
     assert (ended.code, "No space left on device; nothing was created" in ended.err) == (2, True)
     assert [path for path in here.rglob("*") if path.is_file()] == []
+
+
+@needs_node
+async def test_the_page_of_the_template_app_shows_what_its_server_returns(tmp_path: Path) -> None:
+    ended = program(tmp_path, "trunkline", "new", "my-list", "--template", "app")
+    assert ended.code == 0, ended.err
+    async with shown(tmp_path / "my-list" / "src" / "my_list" / "page.html") as page:
+        await page.start(theme="light")
+        items = [{"title": "<b>One</b>", "done": True}, {"title": "Two", "done": False}]
+        page.tell(method="ui/notifications/tool-result", params={"structuredContent": {"items": items}})
+        assert await page.text("status") == "1 of 2 done."
+        assert "<b>One</b>" in await page.text("items")

@@ -357,3 +357,49 @@ def test_accepting_one_order_exactly_accepts_no_other(shuffled: State, capsys: p
     assert (ended.code, "in any order" in ended.err + ended.out.rpartition("accepted files/run")[2]) == (0, False)
     assert not shuffled.shows(READ, ordered("c, a, b")).tools["files/run"].changed
     assert shuffled.shows(READ, ordered("b, c, a")).tools["files/run"].changed
+
+
+# --- blocking --------------------------------------------------------------------------------------------------------
+
+
+def test_a_blocked_change_is_hidden_until_it_is_unblocked(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+    assert state.shows(WRITE_AS_READ, WRITE).tools["files/read"].changed
+    assert run(capsys, "pins", "block", "files/read").out == "blocked files/read\n"
+    assert states(capsys) == {"read": "blocked", "write": "new"}
+    assert "you blocked it" in run(capsys, "pins", "diff", "files/read").out
+    hidden = state.shows(WRITE_AS_READ, WRITE)
+    assert (list(hidden.tools), [drop.name for drop in hidden.dropped]) == (["files/write"], ["read"])
+    assert json.loads(run(capsys, "pins", "unblock", "files", "--json").out) == {"unblocked": ["files/read"]}
+    assert states(capsys)["read"] == "changed"
+    assert state.shows(WRITE_AS_READ, WRITE).tools["files/read"].changed
+
+
+def test_a_blocked_change_can_be_accepted_by_its_name(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "pins", "block", "files")
+    assert run(capsys, "pins", "accept", "--all", "--yes").code == 0
+    assert states(capsys) == {"read": "blocked", "write": "pinned"}
+    assert run(capsys, "pins", "accept", "files/read", "--yes").code == 0
+    assert states(capsys)["read"] == "pinned"
+
+
+def test_a_blocked_change_that_is_removed_and_added_again_stays_blocked(
+    drifted: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "pins", "block", "files/read")
+    drifted.shows(WRITE)
+    drifted.shows(CHANGED, WRITE)
+    assert states(capsys)["read"] == "blocked"
+
+
+def test_another_change_of_a_blocked_definition_waits_for_review(
+    drifted: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "pins", "block", "files/read")
+    drifted.shows(WRITE_AS_READ, WRITE)
+    assert states(capsys)["read"] == "changed"
+
+
+@pytest.mark.parametrize("verb", ["block", "unblock"])
+def test_blocking_what_has_not_changed_is_an_error(verb: str, state: State, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run(capsys, "pins", verb, "files/read")
+    assert (outcome.code, "nothing of files/read is" in outcome.err) == (1, True)

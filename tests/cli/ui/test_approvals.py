@@ -18,6 +18,7 @@ from trunkline.cli.ui.approvals import terminal_prompter
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
 from trunkline.host.authorization.grants import ServerTool
 from trunkline.host.authorization.policy.decisions import Act, Decision
+from trunkline.host.authorization.skill_grants import SkillTool
 
 ACT = Act(
     kind="tool",
@@ -105,7 +106,7 @@ def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(monk
         "The server describes it as (d shows all of it):\n"
         "  | Write a file.\n"
         "  [y] once\n"
-        "  [s] this session, this tool with any arguments\n"
+        "  [s] this session, this tool, any arguments\n"
         f"  [a] always for this tool, any arguments, until {until[1]}\n"
         f"  [r] always for files' 2 read-only tools, until {until[1]}, and this call once\n"
         "  [e] this session, everything of files (3 tools)\n"
@@ -154,6 +155,24 @@ def test_one_key_or_word_is_the_whole_answer(
     typed: str, answer: ApprovalAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked(monkeypatch, WIDE, (("Allow it? [y/", typed),))[0] == answer
+
+
+@pytest.mark.parametrize(
+    ("typed", "scope"), [("w", "tools"), ("with", "tools"), ("o", "all-tools"), ("others", "all-tools")]
+)
+def test_a_skill_is_allowed_with_the_tools_that_it_requests(
+    typed: str, scope: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = Act(kind="skill", server="office", name="skill://notes/SKILL.md", pin="sha256:1", session="s", caller="model")
+    tools = (SkillTool("office", "wipe\x1b[2J", "1"), SkillTool("mail", "send", "2"))
+    scopes = ("session", "always", "tools", "all-tools")
+    question = replace(QUESTION, act=act, skill_tools=tools, can_remember=scopes, editable=False)
+    answer, screen = asked(monkeypatch, question, (("Allow it? [y/s/a/w/o/", f"{typed}\n"),))
+    assert answer == ApprovalAnswer(allow=True, remember=scope)
+    assert "[w] this session, with 1 tool that it requests" in screen
+    assert "no more questions about it: office/wipe\\x1b[2J" in screen
+    assert "[o] this session, with 2 tools that it requests" in screen
+    assert "about them: mail/send, office/wipe" in screen
 
 
 def test_what_an_answer_for_the_server_allows_is_listed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

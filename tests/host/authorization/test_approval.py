@@ -163,6 +163,12 @@ def test_with_a_broken_store_the_person_can_still_say_yes(book: GrantStore, tmp_
     assert (tmp_path / "grants.json").read_text() == "{"
 
 
+def test_a_function_that_is_not_async_is_named(book: GrantStore) -> None:
+    ruling = rule(Approver(book), prompter=lambda request: ApprovalAnswer(allow=True))
+    assert not ruling.allowed
+    assert "could not be asked: consent= is not an async function" in ruling.reason
+
+
 def test_a_prompter_that_fails_counts_as_a_denial(book: GrantStore) -> None:
     ruling = rule(Approver(book), prompter=ScriptedPrompter(RuntimeError("secret detail")))
     assert (ruling.allowed, ruling.by) == (False, "policy")

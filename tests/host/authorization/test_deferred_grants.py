@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from trunkline.host.authorization.authorizer import DeferredGrants, grantable_tools
+from trunkline.host.authorization.authorizer import grantable_tools
+from trunkline.host.authorization.deferred_grants import DeferredGrants
 from trunkline.host.authorization.grants import GrantStore, make_deferred_grant
 from trunkline.host.config.model import ServerEntry, Source
 from trunkline.host.integrity.pins.store import endpoint_identity

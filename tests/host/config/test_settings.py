@@ -40,6 +40,7 @@ ALL: dict[str, Any] = {
     "pins": "strict",
     "sandbox": {"network": False, "paths": ["${userHome}"]},
     "sampling": {"maxTokens": 1000},
+    "extensions": {"com.example/notes": ["notes/list"]},
 }
 
 
@@ -84,6 +85,7 @@ def test_every_setting_can_be_written_in_each_way(tmp_path: Path, members: dict[
         pins="strict",
         sandbox={"network": False, "paths": ["/home/ada"]},
         sampling={"maxTokens": 1000},
+        extensions={"com.example/notes": ("notes/list",)},
     )
 
 

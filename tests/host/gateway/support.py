@@ -85,7 +85,7 @@ class Stage(NamedTuple):
     @property
     def parked(self) -> int:
         """Count the calls that wait for their clients."""
-        return len(self.gateway._core.parking)
+        return len(self.gateway.core.parking)
 
 
 @asynccontextmanager

@@ -178,7 +178,7 @@ async def test_a_connection_in_use_makes_no_room(tmp_path: Path) -> None:
 
 def _under_way(stage: Stage) -> bool:
     return any(
-        connection.busy for session in stage.gateway._core.sessions for connection in session.connections._connections
+        connection.busy for session in stage.gateway.core.sessions for connection in session.connections._connections
     )
 
 

@@ -42,7 +42,8 @@ async def test_every_list_waits_no_longer_than_it_may(method: str, tmp_path: Pat
     servers = _slow(tmp_path / "never")
     async with on_stage(servers, tmp_path, wait="none", list_seconds=0.2) as stage, stage.client() as client:
         assert await getattr(client, method)() == []
-        assert stage.host.status()[0].state == "starting"
+        # On a busy machine its start may not even have begun.
+        assert stage.host.status()[0].state in ("known", "starting")
 
 
 async def test_how_long_is_waited_for_a_server_can_be_said_in_its_entry(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ async def test_a_request_that_came_through_this_gateway_is_refused(channel: str,
     slow = Slow(upstream)
     async with on_stage({"s": slow.server}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(InvalidRequest, match="already came through this gateway"):
-            await client.call_tool("s__hi", meta={VIA: ["other", stage.gateway._core.id]})
+            await client.call_tool("s__hi", meta={VIA: ["other", stage.gateway.core.id]})
         assert (await client.call_tool("s__hi", meta={VIA: ["other"]})).data == "hi"
 
 
@@ -183,7 +183,7 @@ async def test_a_gateway_may_stand_behind_another(channel: str, upstream: str, t
         outer.client(channel) as client,
     ):
         assert (await client.call_tool((await _names(client))[0])).data == "late"
-        assert outer.gateway._core.id != inner.gateway._core.id
+        assert outer.gateway.core.id != inner.gateway.core.id
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["on a lane", "on the shared connection"])

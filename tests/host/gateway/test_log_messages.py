@@ -95,7 +95,7 @@ async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
         await client.call_tool("say", {"word": "a"})
     async with on_stage({"t": made}, tmp_path) as stage:
         through = await _say_unasked(stage, OLD, "a", **options)
-        assert sum(len(session.connections) for session in stage.gateway._core.sessions) == 0 or asking
+        assert sum(len(session.connections) for session in stage.gateway.core.sessions) == 0 or asking
     assert through == direct.texts == ["a info", "a error"]
 
 

@@ -117,6 +117,16 @@ async def test_a_client_that_hangs_up_cancels_its_call(channel: str, upstream: s
         await until(lambda: office.events == ["began", "cancelled"])
 
 
+async def test_a_caller_that_calls_too_often_is_refused(tmp_path: Path) -> None:
+    async with served(Office(NEW), tmp_path, auth=USERS, rate_limit="3/h") as web, aiohttp.ClientSession() as http:
+        statuses = []
+        for who in (ADA, ADA, ADA, ADA, BEA):
+            async with http.get(web.url, headers={"authorization": f"Bearer {who}"}) as response:
+                statuses.append(response.status)
+        # 406: admitted, and not a request that an endpoint answers.
+        assert statuses == [406, 406, 406, 429, 406]
+
+
 async def test_a_session_that_ends_takes_its_connections_with_it(tmp_path: Path) -> None:
     office = Office(OLD)
     async with (

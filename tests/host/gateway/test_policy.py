@@ -569,7 +569,7 @@ async def test_a_prompter_of_the_gateway_is_asked_instead_of_the_client(
         return ApprovalAnswer(allow=True, arguments={"value": {"size": 2}})
 
     async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage:
-        gateway = Gateway(stage.gateway._core, ASK, GatewayOptions(), prompter=prompter)
+        gateway = Gateway(stage.gateway.core, ASK, GatewayOptions(), prompter=prompter)
         async with Client(gateway, revision=channel, elicitation=lambda _: pytest.fail("asked")) as client:
             await client.call_tool("s__put", {"value": {"size": 1}})
         await gateway.aclose()

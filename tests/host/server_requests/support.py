@@ -16,8 +16,8 @@ from trunkline import Context, Server
 from trunkline.errors import RequestFailed
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
-from trunkline.host.core import Requester
 from trunkline.host.host import Host
+from trunkline.host.requester import Requester
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.routing.channels import LocalChannel

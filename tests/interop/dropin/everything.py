@@ -1,4 +1,4 @@
-"""The drop-in proof of ``everything``: all its tools but those with tasks, its prompts, resources and completions."""
+"""The drop-in proof of ``everything``: its tools, those with tasks too, its prompts, resources and completions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import MappingProxyType
 from typing import Any
 
 import trunkline.types as t
-from tests.interop.dropin.harness import Call, Complete, Get, Notify, Read, Script, npm, ours
+from tests.interop.dropin.harness import Call, Complete, Get, Notify, Read, RunTask, Script, npm, ours
 
 __all__ = ["SCRIPT"]
 
+_TASK_ID = re.compile(r'(Task created: |"taskId": ")[\w-]{32}')
 _TIME = re.compile(r"\d{1,2}:\d\d:\d\d [AP]M")
 _PAGE = "https://example.com/form"
 _EXTRA = (
     "What the official server lacks: see the tables of tools, prompts and resources; --without-extras leaves it out."
 )
-_TASKS = "Tasks are not offered yet; the tools that need them come with them."
 _WORDS = "Texts for people and models are written anew."
 _ERRORS = "The words of an error are written anew."
 _PICTURE = "The picture is the project's own."
@@ -27,6 +27,10 @@ _UNKNOWN = "A tool that does not exist is a protocol error, as the specification
 _MISSING = "A resource that does not exist is error -32002 in the revisions that have that code."
 _NULL = "An argument that may be left out may be null as well."
 _PLAIN = "What holds anyway is not said: an argument that is not required."
+_AS_TASK = "Whether a tool must be called as a task, or cannot be, is told by error -32601, as the specification says."
+_YOUNG = "A task that has just begun may be asked for again sooner."
+_LATER = "Arguments of a task are checked when it runs: wrong ones make it fail."
+_META = "Metadata of the protocol is not repeated in texts."
 _FETCH = "Only https and data URIs are fetched, and the domain list's variable is named."
 
 _MORE_TOOLS = (
@@ -36,7 +40,8 @@ _MORE_TOOLS = (
 
 
 def _normalise(text: str) -> str:
-    """Blank the time of day, also inside base64."""
+    """Blank the time of day, also inside base64, and the ids of tasks."""
+    text = _TASK_ID.sub(r"\1ID", text)
     try:
         decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):
@@ -44,8 +49,23 @@ def _normalise(text: str) -> str:
     return _TIME.sub("TIME", decoded) if decoded.startswith("Resource ") else text
 
 
+_ANSWERS = MappingProxyType(
+    {
+        "name": "Ann",
+        "check": True,
+        "number": 2.5,
+        "favoriteColor": "Green",
+        "agreeToTerms": False,
+        "interpretation": "snake",
+    }
+)
+
+
 def _answer(question: t.ElicitRequestParams) -> Any:
-    return True if question.mode == "url" else {"name": "Ann", "check": True, "number": 2.5}
+    if question.mode == "url":
+        return True
+    fields = (question.requested_schema or {})["properties"]
+    return {name: value for name, value in _ANSWERS.items() if name in fields}
 
 
 def _model(question: t.CreateMessageRequestParams) -> t.CreateMessageResult:
@@ -107,6 +127,16 @@ SCRIPT = Script(
         Call("trigger-url-elicitation", {"url": _PAGE, "elicitationId": "e-1"}),
         Call("trigger-url-elicitation", {"url": _PAGE, "elicitationId": "e-2", "errorPath": True}),
         Call("trigger-url-elicitation", {"url": _PAGE, "elicitationId": "e-2", "errorPath": True}),
+        Call("trigger-sampling-request-async", {"prompt": "Say hello", "maxTokens": 20}),
+        Call("trigger-elicitation-request-async"),
+        Call("simulate-research-query", {"topic": "tides"}),
+        RunTask("simulate-research-query", {"topic": "Python", "ambiguous": True}),
+        RunTask("simulate-research-query", {}),
+        RunTask("echo", {"message": "hello"}),
+        RunTask("no-such-tool"),
+        Notify("tasks/get", {"taskId": "none"}),
+        Notify("tasks/result", {"taskId": "none"}),
+        Notify("tasks/cancel", {"taskId": "none"}),
         Call("no-such-tool"),
         Get("simple-prompt"),
         Get("args-prompt", {"city": "Bergen"}),
@@ -144,8 +174,6 @@ SCRIPT = Script(
         Notify("ping"),
     ],
     differences={
-        "server:capabilities/tasks": _TASKS,
-        "tools:simulate-research-query": _TASKS,
         "server:capabilities/experimental": _EXTRA,
         **{f"tools:{name}": _EXTRA for name in _MORE_TOOLS},
         "prompts:media-prompt": _EXTRA,
@@ -172,5 +200,14 @@ SCRIPT = Script(
         "read demo://resource/nowhere:error/code": _MISSING,
         "read demo://resource/dynamic/text/none:error/code": _MISSING,
         "call no-such-tool:*": _UNKNOWN,
+        "call simulate-research-query:*": _AS_TASK,
+        "task echo:error/*": _AS_TASK,
+        "task simulate-research-query:created/pollInterval": _YOUNG,
+        "task simulate-research-query:result/content/0/text": _WORDS,
+        "task simulate-research-query#2:*": _LATER,
+        "call trigger-sampling-request-async:content/0/text": _META,
+        "call trigger-elicitation-request-async:content/2/text": _META,
+        "task no-such-tool:error/message": _ERRORS,
+        "tasks/*:error/message": _ERRORS,
     },
 )

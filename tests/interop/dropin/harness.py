@@ -41,6 +41,7 @@ __all__ = [
     "Get",
     "Notify",
     "Read",
+    "RunTask",
     "Script",
     "differences",
     "npm",
@@ -64,7 +65,7 @@ COMMON: Mapping[str, str] = MappingProxyType(
         "server:instructions": "Texts for people and models are written anew.",
         "*/icons*": "Texts for people and models are written anew.",
         "*/$schema": "JSON Schema 2020-12 is the protocol's default and need not be named.",
-        "*/execution*": "Tasks are not offered, so none is announced as optional or forbidden.",
+        "*/execution": "Only tools that can run as tasks say so; that the others cannot is the default.",
         "*/outputSchema/additionalProperties": "An output schema says what there is, and forbids nothing.",
     }
 )
@@ -101,6 +102,14 @@ class Complete(NamedTuple):
     name: str | None = None
 
 
+class RunTask(NamedTuple):
+    """Calls a tool as a task, follows it to its end, and fetches its result."""
+
+    tool: str
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    name: str | None = None
+
+
 class Notify(NamedTuple):
     """Asks for any other method."""
 
@@ -109,7 +118,7 @@ class Notify(NamedTuple):
     name: str | None = None
 
 
-Step = Call | Read | Get | Complete | Notify
+Step = Call | RunTask | Read | Get | Complete | Notify
 
 
 class Script(NamedTuple):
@@ -193,7 +202,8 @@ async def _record(
             method, params, name = _request(step)
             seen[name] += 1
             key = name if seen[name] == 1 else f"{name}#{seen[name]}"
-            answers[key] = await _answer(client, method, _filled(params, folder))
+            given = _filled(params, folder)
+            answers[key] = await (_run_task(client, given) if "task" in given else _answer(client, method, given))
     return {step: _made_same(answer, folder, script.normalise) for step, answer in answers.items()}
 
 
@@ -211,6 +221,8 @@ def _request(step: Step) -> tuple[str, dict[str, Any], str]:
     match step:
         case Call(tool, arguments, name):
             return "tools/call", {"name": tool, "arguments": dict(arguments)}, name or f"call {tool}"
+        case RunTask(tool, arguments, name):
+            return "tools/call", {"name": tool, "arguments": dict(arguments), "task": {}}, name or f"task {tool}"
         case Read(uri, name):
             return "resources/read", {"uri": uri}, name or f"read {uri}"
         case Get(prompt, arguments, name):
@@ -245,6 +257,19 @@ async def _answer(client: Client, method: str, params: Mapping[str, Any]) -> Any
     assert isinstance(plain, dict)
     # What only the stateless era has, and what is nobody's business.
     return {name: value for name, value in plain.items() if name not in ("resultType", "_meta", "ttlMs", "cacheScope")}
+
+
+async def _run_task(client: Client, params: Mapping[str, Any]) -> Any:
+    created = await _answer(client, "tools/call", params)
+    if "task" not in created:
+        return created
+    handle = client.task(created["task"]["taskId"], tool=params["name"])
+    async for _ in handle.updates():
+        pass
+    result = await _answer(client, "tasks/result", {"taskId": handle.id})
+    # Ids, times and what is told on the way are never the same twice.
+    shown = {name: value for name, value in created["task"].items() if name in ("status", "ttl", "pollInterval")}
+    return {"created": shown, "ended": handle.status, "result": result}
 
 
 def _filled(value: Any, folder: Path) -> Any:

@@ -39,7 +39,7 @@ SCRIPT = Script(
         _think(needsMoreThoughts=True),
         _think(thought="", nextThoughtNeeded=False),
         _think("wrong: no truth value", nextThoughtNeeded="yes"),
-        _think("wrong: a number as a truth value", nextThoughtNeeded=1),
+        _think("wrong: a number as a truth value", nextThoughtNeeded=2),
         _think("wrong: zero", thoughtNumber=0),
         _think("wrong: a fraction", thoughtNumber=1.5),
         _think("wrong: no number", totalThoughts="many"),
@@ -50,6 +50,7 @@ SCRIPT = Script(
         _think(),
         _think("unknown argument", unknown=1),
         _think("null", isRevision=None, branchId=None),
+        _think("one as a truth value", nextThoughtNeeded=1),
     ),
     differences={
         "server:capabilities/logging": "Log messages are sent to clients that ask for them.",
@@ -61,6 +62,7 @@ SCRIPT = Script(
         "wrong: *:content/0/text": "The words of an error are written anew.",
         "unknown argument:*": "An argument that a tool does not have is an error that names those it has.",
         "null:*": _NULL,
+        "one as a truth value:*": "The numbers 0 and 1 are read as false and true, which some models write.",
         "call sequentialthoughts:*": "A tool that does not exist is an error of the protocol, as specified.",
     },
 )

@@ -160,8 +160,8 @@ _FEATURES = """\
 # Features
 
 Content of every kind, annotations, structured output, progress, logging, completion, subscriptions, changing lists,
-paged lists, elicitation (forms and URLs), sampling, roots, cancellation, icons, a custom method and a custom
-notification. Tasks are not offered yet.
+paged lists, elicitation (forms and URLs), sampling, roots, tasks in both directions, cancellation, icons, a custom
+method and a custom notification.
 """
 
 _HOW_IT_WORKS = """\

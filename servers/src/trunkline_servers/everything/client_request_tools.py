@@ -28,6 +28,8 @@ __all__ = [
     "add_extra_client_request_tools",
     "all_fields_form",
     "describe_answer",
+    "pretty_json",
+    "show_value",
 ]
 
 
@@ -116,17 +118,17 @@ def describe_answer(answer: ElicitationResult[Any]) -> list[TextContent]:
     content: dict[str, Any] = {"action": answer.action}
     if answer.action == "accept":
         content["content"] = answer.data
-        lines = [f"- {label}: {_shown(answer.data[name])}" for name, label in _LINES if name in answer.data]
+        lines = [f"- {label}: {show_value(answer.data[name])}" for name, label in _LINES if name in answer.data]
         told = ["✅ User provided the requested information!", "User inputs:\n" + "\n".join(lines)]
     elif answer.action == "decline":
         told = ["❌ User declined to provide the requested information."]
     else:
         told = ["⚠️ User cancelled the elicitation dialog."]
-    raw = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-    return [TextContent(text=text) for text in (*told, f"\nRaw result: {raw}")]
+    return [TextContent(text=text) for text in (*told, f"\nRaw result: {pretty_json(content)}")]
 
 
-def _shown(value: Any) -> str:
+def show_value(value: Any) -> str:
+    """Return a value of a form as JavaScript would print it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -188,7 +190,7 @@ async def trigger_sampling_request(
     )
     result = msgspec.to_builtins(answer.result)
     told = {name: result[name] for name in ("model", "stopReason", "role", "content") if name in result}
-    return f"LLM sampling result: \n{_pretty(told)}"
+    return f"LLM sampling result: \n{pretty_json(told)}"
 
 
 async def trigger_elicitation_request(ctx: Context) -> list[t.TextContent]:
@@ -228,7 +230,7 @@ async def trigger_url_elicitation(
         "decline": f"❌ User declined to open the URL (Elicitation ID: {name}).",
         "cancel": f"⚠️ User cancelled the URL elicitation (Elicitation ID: {name}).",
     }
-    texts = (told[answer.action], f"\nRaw result: {_pretty({'action': answer.action})}")
+    texts = (told[answer.action], f"\nRaw result: {pretty_json({'action': answer.action})}")
     return [t.TextContent(text=text) for text in texts]
 
 
@@ -325,5 +327,6 @@ async def visit_page(
     return f"The page was answered with {answer.action}."
 
 
-def _pretty(value: Any) -> str:
+def pretty_json(value: Any) -> str:
+    """Return a value as JSON on several lines."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -36,6 +36,7 @@ from trunkline_servers.everything.notification_tools import (
     add_timer_tools,
 )
 from trunkline_servers.everything.state import ServerState
+from trunkline_servers.everything.task_tools import add_task_tools
 
 if TYPE_CHECKING:
     from trunkline.net import Fetcher
@@ -52,6 +53,7 @@ def make_server(
     show_environment: bool = False,
     extras: bool = True,
     interval: float = 5.0,
+    stage: float = 1.0,
     max_fetch_bytes: int = 10 * 1024 * 1024,
     fetch_seconds: float = 30.0,
     allowed_domains: Sequence[str] = (),
@@ -67,6 +69,7 @@ def make_server(
         show_environment: also show the values of variables that look secret.
         extras: also offer what the official server lacks.
         interval: seconds between two messages of a timer.
+        stage: seconds that a stage of the simulated research takes.
         max_fetch_bytes: largest file that is fetched for compression.
         fetch_seconds: time limit for fetching.
         allowed_domains: domains to fetch from, with subdomains; any public host if empty.
@@ -87,6 +90,7 @@ def make_server(
     add_gzip_tool(server, fetching)
     add_timer_tools(server, choose)
     add_client_request_tools(server)
+    add_task_tools(server, stage=stage)
     add_resources(server)
     add_prompts(server)
     if extras:

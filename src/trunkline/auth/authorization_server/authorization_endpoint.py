@@ -268,8 +268,8 @@ class AuthorizationEndpoint:
         if self.settings.auto_approve is not None:
             await self.finish(exchange, client, request, self.settings.auto_approve)
             return
-        subject = self._signed_in(request)
-        if (self.sign_in_url or subject) and self._remembered(exchange, request):
+        subject = await self._signed_in(request)
+        if (self.sign_in_url or subject) and await self._remembered(exchange, request):
             await self.finish(exchange, client, request, subject)
             return
         if given.get("prompt") == "none":
@@ -337,7 +337,7 @@ class AuthorizationEndpoint:
             server=self.settings.name,
             client=client,
             request=request,
-            sealed=self._seal.seal(request),
+            sealed=await self._seal.seal(request),
             action=f"{self.settings.path}/authorize",
             descriptions=self.settings.scopes,
             signed_in=subject,
@@ -361,7 +361,7 @@ class AuthorizationEndpoint:
             form = await exchange.form()
         except OAuthError as fault:
             raise PageError(fault.status, "Malformed form", f"{fault.description}.") from None
-        request = self._seal.open(form.get("request", ""))
+        request = await self._seal.open(form.get("request", ""))
         if request is None:
             raise PageError(403, "This page has expired", "Go back to the application and start again.")
         browser = exchange.cookie(self.settings.cookie) or ""
@@ -371,12 +371,12 @@ class AuthorizationEndpoint:
                 403, "Started in another browser", "This page was shown in another browser. Start again here."
             )
         client = await self._still_known(request, exchange)
-        decision, subject = form.get("decision"), self._signed_in(request)
+        decision, subject = form.get("decision"), await self._signed_in(request)
         if decision == "deny":
-            self._spend(request)
+            await self._spend(request)
             await self.refuse(exchange, request, OAuthError("access_denied", "The user denied access"))
         elif decision == "sign_out":
-            self.store.drop("session", request.browser)
+            await self.store.engine.drop("session", request.browser)
             await self._show(exchange, client, request, subject=None)
         elif decision != "allow":
             raise PageError(400, "No decision", "Neither Allow nor Deny was chosen.")
@@ -397,7 +397,7 @@ class AuthorizationEndpoint:
         browser = new_secret()
         self._set_cookie(exchange, browser)
         until = self.settings.clock() + self.settings.lifetimes.session
-        self.store.put("session", digest(browser), BrowserSession(subject), until=until)
+        await self.store.engine.put("session", digest(browser), BrowserSession(subject), until=until)
         await self._allow(exchange, client, request, subject, browser=digest(browser))
 
     async def _allow(
@@ -409,12 +409,12 @@ class AuthorizationEndpoint:
         *,
         browser: str | None = None,
     ) -> None:
-        self._spend(request)
+        await self._spend(request)
         if browser is not None:
             request = msgspec.structs.replace(request, browser=browser)
         if self.settings.lifetimes.remember > 0:
             until = self.settings.clock() + self.settings.lifetimes.remember
-            self.store.put("consent", _consent_name(request), StoredConsent(request.scopes), until=until)
+            await self.store.engine.put("consent", _consent_name(request), StoredConsent(request.scopes), until=until)
         await self.finish(exchange, client, request, subject)
 
     def _check_site(self, exchange: OAuthExchange) -> None:
@@ -427,10 +427,13 @@ class AuthorizationEndpoint:
         client, _ = await self._client({"client_id": request.client_id, "redirect_uri": request.redirect_uri}, exchange)
         return client
 
-    def _spend(self, request: AuthorizationRequest) -> None:
+    async def _spend(self, request: AuthorizationRequest) -> None:
         """Mark a request as decided; reject a second decision."""
-        now = self.settings.clock()
-        if not self.store.add("decided", request.nonce, RefreshToken(""), until=request.until, now=now):
+        now, made = self.settings.clock(), request.until - self.settings.lifetimes.page
+        unknown = made < self.store.engine.known_since
+        if unknown or not await self.store.engine.add(
+            "decided", request.nonce, RefreshToken(""), until=request.until, now=now
+        ):
             raise PageError(403, "Already decided", "You have already answered this page. Go back to the application.")
 
     # --- the outcome -------------------------------------------------------------------------------------------------
@@ -440,10 +443,10 @@ class AuthorizationEndpoint:
     ) -> None:
         """Redirect the user to the client with a code."""
         assert subject is not None
-        code = self.make_code(request, subject=subject, grant_id=new_secret())
+        code = await self.make_code(request, subject=subject, grant_id=new_secret())
         await exchange.redirect(self.back(request, {"code": code}))
 
-    def make_code(self, request: AuthorizationRequest, *, subject: str, grant_id: str) -> str:
+    async def make_code(self, request: AuthorizationRequest, *, subject: str, grant_id: str) -> str:
         """Create an authorization code for an approved request."""
         code, now = new_secret(), self.settings.clock()
         record = AuthorizationCode(
@@ -457,8 +460,8 @@ class AuthorizationEndpoint:
             until=now + self.settings.lifetimes.code,
         )
         # Stored longer than it is valid, so that a second use is detected.
-        self.store.sweep(now)
-        self.store.put("code", digest(code), record, until=now + self.settings.lifetimes.access)
+        until = now + self.settings.lifetimes.access
+        await self.store.engine.add("code", digest(code), record, until=until, now=now)
         return code
 
     async def refuse(self, exchange: OAuthExchange, request: AuthorizationRequest, fault: OAuthError) -> None:
@@ -496,18 +499,20 @@ class AuthorizationEndpoint:
         seconds = max(lifetimes.session, lifetimes.remember)
         exchange.cookies_to_set.append(self.settings.cookie_header(value, seconds))
 
-    def _signed_in(self, request: AuthorizationRequest) -> str | None:
-        session = self.store.get("session", request.browser, BrowserSession, now=self.settings.clock())
+    async def _signed_in(self, request: AuthorizationRequest) -> str | None:
+        session = await self.store.engine.get("session", request.browser, BrowserSession, now=self.settings.clock())
         return None if session is None else session.subject
 
-    def _remembered(self, exchange: OAuthExchange, request: AuthorizationRequest) -> bool:
+    async def _remembered(self, exchange: OAuthExchange, request: AuthorizationRequest) -> bool:
         """Return True if this browser has approved the same for this client, and the user opened the page themselves.
 
         If another site led here, the page is always shown: otherwise that site could silently reuse a consent.
         """
         if self.settings.lifetimes.remember <= 0 or exchange.header(b"sec-fetch-site") != "none":
             return False
-        before = self.store.get("consent", _consent_name(request), StoredConsent, now=self.settings.clock())
+        before = await self.store.engine.get(
+            "consent", _consent_name(request), StoredConsent, now=self.settings.clock()
+        )
         return before is not None and set(request.scopes) <= set(before.scopes)
 
 

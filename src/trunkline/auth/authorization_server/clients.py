@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
@@ -18,6 +18,9 @@ from trunkline.auth.authorization_server.settings import IssuerSettings
 from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore, digest, new_secret
 from trunkline.auth.authorization_server.web import OAuthError, RateLimiter
 from trunkline.errors import ConfigError, LinkError
+
+if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
 
 __all__ = [
     "AUTH_METHODS",
@@ -256,15 +259,20 @@ class ClientRegistry:
         #: The clients of documents, or why a document is not valid, with the expiry of that result.
         self._documents: dict[str, tuple[OAuthClient | str, float]] = {}
         self._jwks: dict[str, tuple[dict[str, Any], float]] = {}
-        self._registering = RateLimiter(_PER_MINUTE, 60.0, clock=settings.clock)
-        self._fetching = RateLimiter(_PER_MINUTE, 60.0, clock=settings.clock)
-        self._fetching_all = RateLimiter(_ALL_PER_MINUTE, 60.0, clock=settings.clock)
+        self._registering = RateLimiter("registrations", _PER_MINUTE, 60.0, clock=settings.clock)
+        self._fetching = RateLimiter("documents", _PER_MINUTE, 60.0, clock=settings.clock)
+        self._fetching_all = RateLimiter("all documents", _ALL_PER_MINUTE, 60.0, clock=settings.clock)
 
     @property
     def grant_types(self) -> list[str]:
         """The grant types that any client may use."""
         machines = any("client_credentials" in each.grant_types for each in self._configured.values())
         return ["authorization_code", "refresh_token", *(["client_credentials"] if machines else [])]
+
+    def share(self, backplane: Backplane) -> None:
+        """Limit rates over all workers."""
+        for limiter in (self._registering, self._fetching, self._fetching_all):
+            limiter.share(backplane)
 
     async def find(self, client_id: str, *, address: str) -> OAuthClient:
         """Return a client by its id.
@@ -276,35 +284,35 @@ class ClientRegistry:
             return found
         if self._settings.documents and client_id.startswith("https://"):
             return await self._document(client_id, address)
-        registered = self._store.get("client", client_id, OAuthClient, now=self._settings.clock())
+        registered = await self._store.engine.get("client", client_id, OAuthClient, now=self._settings.clock())
         if registered is None:
             raise OAuthError("invalid_client", "Unknown client_id; the client may have to register again")
         return registered
 
-    def used(self, client: OAuthClient) -> None:
+    async def used(self, client: OAuthClient) -> None:
         """Extend the lifetime of a dynamically registered client that is in use."""
         if client.source == "registered":
-            self._store.extend(
+            await self._store.engine.extend(
                 "client", client.client_id, self._settings.clock() + self._settings.lifetimes.used_client
             )
 
     # --- registration ------------------------------------------------------------------------------------------------
 
-    def register(self, given: Mapping[str, Any], *, address: str) -> dict[str, Any]:
+    async def register(self, given: Mapping[str, Any], *, address: str) -> dict[str, Any]:
         """Register a client; it expires after an hour unless it is used. Return the registration response.
 
         Raises:
             OAuthError: its metadata is not valid, or there are too many clients.
         """
         now = self._settings.clock()
-        self._store.sweep(now)
-        full = self._store.count("client", now=now) >= self._settings.registered_clients
-        if wait := self._registering.count(address) or (60 if full else 0):
+        if wait := await self._registering.count(address):
             raise _too_many("Too many registrations", wait)
         client, secret = parse_client_metadata(
             given, client_id=new_secret(), source="registered", schemes=self._settings.redirect_schemes
         )
-        self._store.put("client", client.client_id, client, until=now + self._settings.lifetimes.unused_client)
+        until, most = now + self._settings.lifetimes.unused_client, self._settings.registered_clients
+        if not await self._store.engine.add("client", client.client_id, client, until=until, now=now, most=most):
+            raise _too_many("Too many registrations", 60)
         return registration_response(client, secret, given, now=now)
 
     # --- documents ---------------------------------------------------------------------------------------------------
@@ -351,7 +359,7 @@ class ClientRegistry:
             OAuthError: the rate limit is reached.
             LinkError: it cannot be fetched.
         """
-        if wait := self._fetching.count(address) or self._fetching_all.count(""):
+        if wait := await self._fetching.count(address) or await self._fetching_all.count(""):
             raise _too_many("Too many client documents requested", wait)
         if self._fetcher is None:
             from trunkline.net import Fetcher

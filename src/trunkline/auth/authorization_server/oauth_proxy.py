@@ -11,8 +11,8 @@ minutes, created only after they approved, and bound to their browser: another b
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -26,9 +26,11 @@ from trunkline.auth.authorization_server.clients import ClientRegistry, is_loopb
 from trunkline.auth.authorization_server.server import AuthorizationServer, RequestHandler
 from trunkline.auth.authorization_server.settings import IssuerOptions, IssuerSettings
 from trunkline.auth.authorization_server.storage import (
+    DEFAULT_FILE,
     AuthorizationRequest,
     OAuthClient,
     RecordStore,
+    SqliteRecords,
     digest,
     new_secret,
     stored_secret,
@@ -40,11 +42,17 @@ from trunkline.auth.authorization_server.upstream_provider import (
     UpstreamDenied,
     UpstreamProvider,
     UpstreamSettings,
+    UpstreamTokens,
+    check_storage_key,
     find_storage_secrets,
 )
 from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange, PageError
 from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
+
+if TYPE_CHECKING:
+    from trunkline.auth.sharing import ValueSeal
+    from trunkline.backplane.interface import Backplane
 
 __all__ = ["OAuthProxy", "ProxyOptions"]
 
@@ -88,7 +96,7 @@ class OAuthProxy(AuthorizationServer):
         upstream_token: str,
         client_id: str,
         client_secret: str | None,
-        store: str = "authorization.db",
+        store: str | None = None,
         scopes: Mapping[str, str] | Sequence[str] = (),
         **options: Unpack[ProxyOptions],
     ) -> None:
@@ -106,7 +114,6 @@ class OAuthProxy(AuthorizationServer):
         for name, url in (("upstream_authorize", upstream_authorize), ("upstream_token", upstream_token)):
             if urlsplit(url).scheme != "https" and not is_loopback_uri(url):
                 raise ConfigError(f"{name}={url!r} must be an https URL; http is allowed for loopback only")
-        storage = find_storage_secrets(options.get("storage_key"), client_secret=client_secret, store=store)
         self._upstream = UpstreamProvider(
             UpstreamSettings(
                 authorize=upstream_authorize,
@@ -123,26 +130,50 @@ class OAuthProxy(AuthorizationServer):
             identify=options.get("identify"),
             fetcher=options.get("upstream_fetcher"),
             clock=self._settings.clock,
-            salt=stored_secret(self._store, "upstream", self._settings.clock()),
-            storage_secrets=storage.secrets,
         )
-        self._reseal(without_secret=storage.new_file)
+        given = options.get("storage_key")
+        self._storage_key = None if given is None else check_storage_key(given)
+        self._client_secret = client_secret
+        self._path = store or DEFAULT_FILE
         self._authorization = self._proxied = _ProxyAuthorizationEndpoint(
-            self._settings, self._store, self._registry, self._upstream
+            self._settings, self._store, self._registry, self._upstream, prepare=self._prepare
         )
+        if store is not None:
+            self._prepare()
+            self._store.rest()
 
-    def _reseal(self, *, without_secret: bool) -> None:
+    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
+        """Store everything in a backplane; the provider's tokens are encrypted with the keys that all workers share."""
+        super()._share(backplane, seal)
+        if not self._store.chosen:
+            derived = [key.hex() for key in seal.derived_keys(b"oauth upstream")]
+            self._upstream.use_keys(self._storage_key or derived, salt=self._settings.issuer)
+
+    def _prepare(self) -> None:
+        """Load the keys for the provider's tokens, once, if they are stored in a file.
+
+        Raises:
+            ConfigError: the file, or the key file beside it, cannot be used.
+        """
+        file = None if self._upstream.has_keys else self._store.file
+        if file is None:
+            return
+        storage = find_storage_secrets(self._storage_key, client_secret=self._client_secret, store=self._path)
+        self._upstream.use_keys(storage.secrets, salt=stored_secret(file, "upstream", self._settings.clock()))
+        self._reseal(file, without_secret=storage.new_file)
+
+    def _reseal(self, file: SqliteRecords, *, without_secret: bool) -> None:
         """Encrypt tokens again that an older key encrypted, so that the older key can be dropped."""
         lost, moved = 0, 0
-        for grant_id, sealed, until in self._store.all("upstream", EncryptedTokens, now=self._settings.clock()):
+        for grant_id, sealed, until in file.all("upstream", EncryptedTokens, now=self._settings.clock()):
             fresh = self._upstream.resealed(grant_id, sealed, without_secret=without_secret)
             if fresh is not None:
                 moved += 1
-                self._store.put("upstream", grant_id, fresh, until=until)
+                file.put("upstream", grant_id, fresh, until=until)
             elif self._upstream.unseal(grant_id, sealed) is None:
                 lost += 1
         if moved:
-            self._store.erase_traces()
+            file.erase_traces()
         if lost:
             log.warning(
                 "%d users must sign in again: their provider tokens in the store were encrypted with another key "
@@ -158,22 +189,31 @@ class OAuthProxy(AuthorizationServer):
         Raises:
             AuthError: the provider could not be reached to refresh it.
         """
+        self._prepare()
         grant_id = str((principal.claims or {}).get(GRANT_CLAIM, ""))
-        now = self._settings.clock()
-        sealed = self._store.get("upstream", grant_id, EncryptedTokens, now=now)
-        tokens = None if sealed is None else self._upstream.unseal(grant_id, sealed)
-        if tokens is None:
-            return None
-        try:
-            fresh = await self._upstream.refreshed(tokens)
-        except UpstreamDenied as problem:
-            log.warning("a user must sign in again: %s", problem)
-            self._grants.end(grant_id)
-            return None
-        if fresh is not tokens:
-            until = now + self._settings.lifetimes.refresh
-            self._store.put("upstream", grant_id, self._upstream.seal(grant_id, fresh), until=until)
-        return fresh.access_token
+        tokens = await self._tokens_of(grant_id)
+        if tokens is None or self._upstream.is_fresh(tokens):
+            return None if tokens is None else tokens.access_token
+        # One at a time: the provider may accept each refresh token once.
+        async with self._store.engine.lock(f"upstream:{grant_id}"):
+            tokens = await self._tokens_of(grant_id)
+            if tokens is None:
+                return None
+            try:
+                fresh = await self._upstream.refreshed(tokens)
+            except UpstreamDenied as problem:
+                log.warning("a user must sign in again: %s", problem)
+                await self._grants.end(grant_id)
+                return None
+            if fresh is not tokens:
+                until = self._settings.clock() + self._settings.lifetimes.refresh
+                sealed = self._upstream.seal(grant_id, fresh)
+                await self._store.engine.put("upstream", grant_id, sealed, until=until)
+            return fresh.access_token
+
+    async def _tokens_of(self, grant_id: str) -> UpstreamTokens | None:
+        sealed = await self._store.engine.get("upstream", grant_id, EncryptedTokens, now=self._settings.clock())
+        return None if sealed is None else self._upstream.unseal(grant_id, sealed)
 
     async def aclose(self) -> None:
         """Close the store and the HTTP clients."""
@@ -195,23 +235,28 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
     """The authorization endpoint of a proxy: sends users to the provider after consent, and handles their return."""
 
     def __init__(
-        self, settings: IssuerSettings, store: RecordStore, registry: ClientRegistry, upstream: UpstreamProvider
+        self,
+        settings: IssuerSettings,
+        store: RecordStore,
+        registry: ClientRegistry,
+        upstream: UpstreamProvider,
+        *,
+        prepare: Callable[[], None],
     ) -> None:
         super().__init__(settings, store, registry, sign_in=None)
+        self._prepare = prepare
         self._upstream = upstream
         self.sign_in_url = upstream.settings.authorize
 
     async def finish(
         self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
     ) -> None:
-        now = self.settings.clock()
-        self.store.sweep(now)
-        if self.store.count("login", now=now) >= _STATES:
+        now, state, verifier = self.settings.clock(), new_secret(), new_secret()
+        login, until = _PendingLogin(request, verifier), now + _STATE_SECONDS
+        if not await self.store.engine.add("login", digest(state), login, until=until, now=now, most=_STATES):
             raise PageError(
                 503, "Too many sign-ins in progress", "Try again in ten minutes.", headers=(("retry-after", "600"),)
             )
-        state, verifier = new_secret(), new_secret()
-        self.store.put("login", digest(state), _PendingLogin(request, verifier), until=now + _STATE_SECONDS)
         url = self._upstream.login_url(state=state, verifier=verifier)
         if exchange.method == "POST":
             await exchange.answer_html(200, continue_page(self.settings.name, url), policy=content_security_policy())
@@ -228,7 +273,8 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             given = exchange.query()
         except OAuthError as fault:
             raise PageError(fault.status, "Malformed link", f"{fault.description}.") from None
-        request, verifier = self._started(exchange, given.get("state", ""))
+        self._prepare()
+        request, verifier = await self._started(exchange, given.get("state", ""))
         if "error" in given or "code" not in given:
             denied = given.get("error") == "access_denied"
             error = (
@@ -250,15 +296,15 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             await self.refuse(exchange, request, OAuthError("server_error", "The provider did not confirm the sign-in"))
             return
         grant_id, now = new_secret(), self.settings.clock()
-        self.store.put(
+        await self.store.engine.put(
             "upstream", grant_id, self._upstream.seal(grant_id, tokens), until=now + self.settings.lifetimes.refresh
         )
         await exchange.redirect(
-            self.back(request, {"code": self.make_code(request, subject=subject, grant_id=grant_id)})
+            self.back(request, {"code": await self.make_code(request, subject=subject, grant_id=grant_id)})
         )
 
-    def _started(self, exchange: OAuthExchange, state: str) -> tuple[AuthorizationRequest, str]:
-        login = self.store.get("login", digest(state), _PendingLogin, now=self.settings.clock())
+    async def _started(self, exchange: OAuthExchange, state: str) -> tuple[AuthorizationRequest, str]:
+        login = await self.store.engine.get("login", digest(state), _PendingLogin, now=self.settings.clock())
         if login is None:
             raise PageError(400, "This page has expired", "Go back to the application and start again.")
         if digest(exchange.cookie(self.settings.cookie) or "") != login.request.browser:
@@ -266,6 +312,6 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             raise PageError(
                 403, "Started in another browser", "This sign-in was started in another browser. Start again here."
             )
-        if not self.store.drop("login", digest(state)):
+        if not await self.store.engine.drop("login", digest(state)):
             raise PageError(400, "Already used", "Go back to the application and start again.")
         return login.request, login.verifier

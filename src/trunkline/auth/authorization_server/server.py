@@ -2,7 +2,8 @@
 
 ``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs
 for the configured resources and no others, to clients that are configured, register themselves or are described by a
-client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file.
+client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file, or in the
+backplane of a server with several workers.
 
 The class assembles the parts of this package and is their routing table. It is plain ASGI: mounted by ``routes`` beside
 an endpoint, or run as an application of its own.
@@ -10,9 +11,10 @@ an endpoint, or run as an application of its own.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from trunkline.auth.authorization_server.authorization_endpoint import (
@@ -33,10 +35,16 @@ from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore
 from trunkline.auth.authorization_server.token_endpoint import ASSERTION_ALGORITHMS, AccessTokens, TokenEndpoint
 from trunkline.auth.authorization_server.web import App, OAuthError, OAuthExchange, PageError, Receive, Scope, Send
 from trunkline.auth.verifiers import InvalidToken, bearer_token
-from trunkline.errors import ConfigError
+from trunkline.errors import BackplaneUnavailable, ConfigError
 from trunkline.protocol.caller import Principal
 
+if TYPE_CHECKING:
+    from trunkline.auth.sharing import ValueSeal
+    from trunkline.backplane.interface import Backplane
+
 __all__ = ["AuthorizationServer"]
+
+log = logging.getLogger("trunkline.auth")
 
 RequestHandler = Callable[[OAuthExchange], Awaitable[None]]
 
@@ -52,7 +60,7 @@ class AuthorizationServer:
         self,
         *,
         issuer: str,
-        store: str = "authorization.db",
+        store: str | None = None,
         scopes: Mapping[str, str] | Sequence[str] = (),
         users: Users | None = None,
         resource: str | Sequence[str] | None = None,
@@ -60,6 +68,9 @@ class AuthorizationServer:
         **options: Unpack[IssuerOptions],
     ) -> None:
         """Open the store; nothing else is started.
+
+        ``store`` is an SQLite file. Without it, everything is stored in the backplane of the server that this one
+        authenticates for, or in ``authorization.db`` if there is none.
 
         ``issuer`` is published exactly as it is written. ``resource`` is the audience of tokens, by default
         ``<origin>/mcp``. ``users`` are the accounts that may sign in; without it there is one development user, and
@@ -75,7 +86,7 @@ class AuthorizationServer:
     def _set_up(
         self,
         issuer: str,
-        store: str,
+        store: str | None,
         scopes: Mapping[str, str] | Sequence[str],
         resource: str | Sequence[str] | None,
         clients: Iterable[OAuthClient],
@@ -125,10 +136,28 @@ class AuthorizationServer:
         token = bearer_token(headers)
         if token is None:
             return None
-        principal = self._tokens.check(token)
+        principal = await self._tokens.check(token)
         if principal is None:
             raise InvalidToken("The token was not issued here, has expired or was revoked")
         return principal
+
+    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
+        """Store everything in a backplane, so that several workers serve as one; called by a server that has one.
+
+        A file that was chosen with ``store=`` stays in use: it serves the workers of one machine.
+        """
+        if self._store.chosen:
+            log.warning(
+                "store= of the authorization server is a file of this machine: leave it out if other machines serve "
+                "too, so that everything is stored in the backplane"
+            )
+            return
+        from trunkline.auth.authorization_server.shared_storage import BackplaneRecords
+
+        self._store.share(BackplaneRecords(backplane, seal, issuer=self._settings.issuer, clock=self._settings.clock))
+        self._registry.share(backplane)
+        if self._users is not None:
+            self._users.share(backplane)
 
     # --- as an application -------------------------------------------------------------------------------------------
 
@@ -234,10 +263,10 @@ class AuthorizationServer:
         await exchange.answer_json(200, {**self.metadata(), **more}, headers=_SHORT_CACHE)
 
     async def _jwks(self, exchange: OAuthExchange) -> None:
-        await exchange.answer_json(200, self._tokens.published(), headers=_SHORT_CACHE)
+        await exchange.answer_json(200, await self._tokens.published(), headers=_SHORT_CACHE)
 
     async def _register(self, exchange: OAuthExchange) -> None:
-        answer = self._registry.register(await exchange.json(), address=exchange.address)
+        answer = await self._registry.register(await exchange.json(), address=exchange.address)
         await exchange.answer_json(201, answer)
 
 
@@ -267,3 +296,15 @@ class _Endpoint:
         except OAuthError as fault:
             answered = {"error": fault.error, "error_description": fault.description}
             await exchange.answer_json(fault.status, answered, headers=fault.headers)
+        except BackplaneUnavailable:
+            await self._unavailable(exchange)
+
+    async def _unavailable(self, exchange: OAuthExchange) -> None:
+        """Answer a request while what the workers share cannot be reached."""
+        retry = (("retry-after", "1"),)
+        if "text/html" in (exchange.header(b"accept") or ""):
+            page = message_page(self._settings.name, "Not available now", "Reload this page in a moment.")
+            await exchange.answer_html(503, page, policy=content_security_policy(), headers=retry)
+            return
+        answered = {"error": "temporarily_unavailable", "error_description": "The server cannot store anything now"}
+        await exchange.answer_json(503, answered, headers=retry)

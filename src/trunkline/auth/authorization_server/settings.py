@@ -17,7 +17,7 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -25,6 +25,9 @@ from msgspec import Struct
 from trunkline.auth.authorization_server.web import PageError, RateLimiter
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
 
 __all__ = [
     "AuthenticateUser",
@@ -263,12 +266,16 @@ class RateLimitedSignIn:
     def __init__(self, sign_in: SignIn, settings: IssuerSettings) -> None:
         """Wrap a sign-in."""
         self._sign_in = sign_in
-        self._failed = RateLimiter(_ATTEMPTS, _ATTEMPT_SECONDS, clock=settings.clock)
+        self._attempts = RateLimiter("sign-ins", _ATTEMPTS, _ATTEMPT_SECONDS, clock=settings.clock)
 
     def announce(self) -> None:
         """Print the credentials of the development user, if there is one."""
         if isinstance(self._sign_in, _DevelopmentSignIn):
             self._sign_in.announce()
+
+    def share(self, backplane: Backplane) -> None:
+        """Limit the attempts at all workers together."""
+        self._attempts.share(backplane)
 
     async def __call__(self, name: str, password: str, *, address: str) -> str | None:
         """Return the subject for a name and password, or None.
@@ -279,7 +286,8 @@ class RateLimitedSignIn:
         if len(name) > _LONGEST or len(password) > _LONGEST:
             return None
         key = f"{address}\n{name}"
-        if wait := self._failed.waits(key):
+        # Counted before the password is checked: many guesses at once are no way around the limit.
+        if wait := await self._attempts.count(key):
             raise PageError(
                 429,
                 "Too many attempts",
@@ -287,10 +295,8 @@ class RateLimitedSignIn:
                 headers=(("retry-after", str(wait)),),
             )
         subject = await self._sign_in(name, password)
-        if subject is None:
-            self._failed.count(key)
-            return None
-        self._failed.forgive(key)
+        if subject is not None:
+            await self._attempts.forgive(key)
         return subject
 
 

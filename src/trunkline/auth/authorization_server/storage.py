@@ -1,9 +1,10 @@
 """What the authorization server stores.
 
-Frozen records with an expiry in one SQLite file, and the seal of requests that travel in a page. Secrets are not
-stored: a code, refresh token, cookie or client secret is stored under its digest. Writes do not wait for the disk
-(WAL, ``synchronous=NORMAL``), so they are short enough for the event loop; after a power loss the last moment may be
-missing, never more. Several processes may share the file.
+Frozen records with an expiry, and the seal of requests that travel in a page. Secrets are not stored: a code, refresh
+token, cookie or client secret is stored under its digest. The records are in one SQLite file, or, if several workers
+share a backplane, there (``shared_storage``). Writes to the file do not wait for the disk (WAL,
+``synchronous=NORMAL``), so they are short enough for the event loop; after a power loss the last moment may be missing,
+never more. Several processes may share the file.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import hmac
 import os
 import secrets
 import sqlite3
+from asyncio import Lock
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -24,13 +28,16 @@ from msgspec import Struct
 from trunkline.errors import ConfigError
 
 __all__ = [
+    "DEFAULT_FILE",
     "AuthorizationCode",
     "AuthorizationRequest",
     "BrowserSession",
     "OAuthClient",
+    "RecordEngine",
     "RecordStore",
     "RefreshToken",
     "RequestSeal",
+    "SqliteRecords",
     "StoredConsent",
     "TokenGrant",
     "constant_time_equal",
@@ -152,7 +159,7 @@ _SWEEP_SECONDS = 60.0  # Expired records are never returned, so deleting them ca
 _BUSY_SECONDS = 5.0  # The default of the sqlite3 module: writes take milliseconds.
 
 
-class RecordStore:
+class SqliteRecords:
     """Stores records until they expire, in a file that only its owner can read."""
 
     def __init__(self, path: str) -> None:
@@ -194,9 +201,11 @@ class RecordStore:
             "REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
         )
 
-    def add(self, kind: str, name: str, record: Struct, *, until: float, now: float) -> bool:
-        """Store a record unless one of the same name exists; return True if it was stored."""
+    def add(self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None) -> bool:
+        """Store a record unless one of the same name exists, or ``most`` of its kind; return True if it was stored."""
         self.sweep(now)
+        if most is not None and self.count(kind, now=now) >= most:
+            return False
         data = msgspec.json.encode(record)
         added = self._db.execute(
             "INSERT OR IGNORE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
@@ -208,11 +217,14 @@ class RecordStore:
         found = self._db.execute(
             "SELECT data FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now)
         ).fetchone()
-        return None if found is None else msgspec.json.decode(found[0], type=of)
+        # What was revoked has no data.
+        return None if found is None or not found[0] else msgspec.json.decode(found[0], type=of)
 
     def has(self, kind: str, name: str, *, now: float) -> bool:
         """Return True if such a record exists and has not expired."""
-        row = self._db.execute("SELECT 1 FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now))
+        row = self._db.execute(
+            "SELECT 1 FROM records WHERE kind = ? AND name = ? AND until > ? AND length(data) > 0", (kind, name, now)
+        )
         return row.fetchone() is not None
 
     def use(self, kind: str, name: str) -> bool:
@@ -224,6 +236,10 @@ class RecordStore:
         """Extend the expiry of a record."""
         self._db.execute("UPDATE records SET until = max(until, ?) WHERE kind = ? AND name = ?", (until, kind, name))
 
+    def revoke(self, kind: str, name: str, *, until: float) -> None:
+        """Delete a record so that none of its name can be added until a time."""
+        self._db.execute("REPLACE INTO records (kind, name, data, until) VALUES (?, ?, x'', ?)", (kind, name, until))
+
     def drop(self, kind: str, name: str) -> bool:
         """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
         return self._db.execute("DELETE FROM records WHERE kind = ? AND name = ?", (kind, name)).rowcount == 1
@@ -231,7 +247,9 @@ class RecordStore:
     def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
         """Return all records of a kind with their names and expiries, the latest expiry first."""
         rows = self._db.execute(
-            "SELECT name, data, until FROM records WHERE kind = ? AND until > ? ORDER BY until DESC", (kind, now)
+            "SELECT name, data, until FROM records WHERE kind = ? AND until > ? AND length(data) > 0 "
+            "ORDER BY until DESC",
+            (kind, now),
         )
         return [(name, msgspec.json.decode(data, type=of), until) for name, data, until in rows]
 
@@ -263,6 +281,163 @@ def _make_private(path: str) -> None:
         os.close(descriptor)
 
 
+class RecordEngine(Protocol):
+    """Where records are stored; each method may raise ``BackplaneUnavailable`` if that is outside of this machine."""
+
+    #: Since when all that was stored is known; what was to be used once and is older counts as used.
+    known_since: float
+
+    async def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
+        """Store a record, replacing one of the same name."""
+
+    async def add(
+        self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None
+    ) -> bool:
+        """Store a record unless one of the same name exists, or ``most`` of its kind; return True if it was stored."""
+
+    async def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
+        """Return a record that has not expired, whether it was used or not."""
+
+    async def has(self, kind: str, name: str, *, now: float) -> bool:
+        """Return True if such a record exists and has not expired."""
+
+    async def use(self, kind: str, name: str) -> bool:
+        """Mark a record as used; return True the first time. Of two concurrent callers only one gets True."""
+
+    async def extend(self, kind: str, name: str, until: float) -> None:
+        """Extend the expiry of a record."""
+
+    async def drop(self, kind: str, name: str) -> bool:
+        """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
+
+    async def revoke(self, kind: str, name: str, *, until: float) -> None:
+        """Delete a record so that none of its name can be added until a time."""
+
+    async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
+        """Return all records of a kind with their names and expiries, the latest expiry first."""
+
+    async def secrets(self, name: str, *, now: float) -> tuple[bytes, ...]:
+        """Return the secrets for a purpose, which all processes have: the first signs, and all of them verify."""
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Return a lock between all that use these records."""
+
+    def close(self) -> None:
+        """Close what was opened."""
+
+
+class _FileRecords:
+    """Records in an SQLite file, which is opened when it is first used."""
+
+    known_since = 0.0
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._opened: SqliteRecords | None = None
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+    @property
+    def file(self) -> SqliteRecords:
+        """The file.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        if self._opened is None:
+            self._opened = SqliteRecords(self._path)
+        return self._opened
+
+    def rest(self) -> None:
+        """Close the file until it is used: an SQLite connection must not be carried across a fork to workers."""
+        if self._path != ":memory:":
+            self.close()
+
+    async def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
+        self.file.put(kind, name, record, until=until)
+
+    async def add(
+        self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None
+    ) -> bool:
+        return self.file.add(kind, name, record, until=until, now=now, most=most)
+
+    async def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
+        return self.file.get(kind, name, of, now=now)
+
+    async def has(self, kind: str, name: str, *, now: float) -> bool:
+        return self.file.has(kind, name, now=now)
+
+    async def use(self, kind: str, name: str) -> bool:
+        return self.file.use(kind, name)
+
+    async def extend(self, kind: str, name: str, until: float) -> None:
+        self.file.extend(kind, name, until)
+
+    async def drop(self, kind: str, name: str) -> bool:
+        return self.file.drop(kind, name)
+
+    async def revoke(self, kind: str, name: str, *, until: float) -> None:
+        self.file.revoke(kind, name, until=until)
+
+    async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
+        return self.file.all(kind, of, now=now)
+
+    async def secrets(self, name: str, *, now: float) -> tuple[bytes, ...]:
+        return (stored_secret(self.file, name, now).encode(),)
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        found = self._locks.get(name)
+        if found is None:
+            found = self._locks[name] = Lock()
+        return found
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+class RecordStore:
+    """The records of an authorization server: in its file, until several workers share them."""
+
+    def __init__(self, path: str | None) -> None:
+        """Use a file, by default ``authorization.db``, which is not opened before it is needed.
+
+        Raises:
+            ConfigError: the given file cannot be used.
+        """
+        self._file = _FileRecords(path or DEFAULT_FILE)
+        #: Whether the user chose the file.
+        self.chosen: bool = path is not None
+        self._engine: RecordEngine = self._file
+        if path is not None:
+            _ = self._file.file
+            self.rest()
+
+    @property
+    def engine(self) -> RecordEngine:
+        """Where the records are now."""
+        return self._engine
+
+    @property
+    def file(self) -> SqliteRecords | None:
+        """The file, if the records are in one."""
+        return self._file.file if self._engine is self._file else None
+
+    def rest(self) -> None:
+        """Close the file until it is used."""
+        self._file.rest()
+
+    def share(self, engine: RecordEngine) -> None:
+        """Store everything elsewhere from now on."""
+        self._engine = engine
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._engine.close()
+
+
+#: The file of an authorization server that is not told where to store its records.
+DEFAULT_FILE = "authorization.db"
 _MAX_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
 _FOREVER = float(2**53)
 
@@ -275,16 +450,17 @@ class RequestSeal:
     """Seals requests with a key from the store, which all processes that share it use."""
 
     def __init__(self, store: RecordStore, clock: Callable[[], float]) -> None:
-        """Load the key, or generate it."""
+        """Use the keys of a store; they are loaded, or generated, when they are first needed."""
         self._clock = clock
-        self._key = stored_secret(store, "requests", clock()).encode()
+        self._store = store
 
-    def seal(self, request: AuthorizationRequest) -> str:
+    async def seal(self, request: AuthorizationRequest) -> str:
         """Return a request as signed text."""
         data = msgspec.json.encode(request)
-        return f"{_text(data)}.{_text(self._mac(data))}"
+        key = (await self._store.engine.secrets("requests", now=self._clock()))[0]
+        return f"{_text(data)}.{_text(_mac(key, data))}"
 
-    def open(self, sealed: str) -> AuthorizationRequest | None:
+    async def open(self, sealed: str) -> AuthorizationRequest | None:
         """Return the request of a signed text; None if the signature is not ours, or it has expired."""
         body, _, mac = sealed.partition(".")
         if len(sealed) > _MAX_SEALED_CHARS or not sealed.isascii():
@@ -293,16 +469,18 @@ class RequestSeal:
             data, given = _bytes(body), _bytes(mac)
         except binascii.Error:
             return None
-        if not hmac.compare_digest(given, self._mac(data)):
+        keys = await self._store.engine.secrets("requests", now=self._clock())
+        if not any(hmac.compare_digest(given, _mac(key, data)) for key in keys):
             return None
         request = msgspec.json.decode(data, type=AuthorizationRequest)
         return request if request.until > self._clock() else None
 
-    def _mac(self, data: bytes) -> bytes:
-        return hmac.digest(self._key, data, hashlib.sha256)
+
+def _mac(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, hashlib.sha256)
 
 
-def stored_secret(store: RecordStore, name: str, now: float) -> str:
+def stored_secret(store: SqliteRecords, name: str, now: float) -> str:
     """Return a secret that lives as long as the store; the first call generates it."""
     store.add("secret", name, _Secret(new_secret()), until=_FOREVER, now=now)
     kept = store.get("secret", name, _Secret, now=now)

@@ -100,10 +100,10 @@ class ClientAuthentication:
             claims = jwt.decode(form["client_assertion"], public, algorithms=list(ASSERTION_ALGORITHMS)).claims
         except (JoseError, ValueError, KeyError, TypeError, AttributeError):
             raise _invalid_client("The assertion is not signed by a key of the client", basic=False) from None
-        if fault := self._claims_fault(client, claims):
+        if fault := await self._claims_fault(client, claims):
             raise _invalid_client(f"The assertion {fault}", basic=False)
 
-    def _claims_fault(self, client: OAuthClient, claims: Mapping[str, Any]) -> str | None:
+    async def _claims_fault(self, client: OAuthClient, claims: Mapping[str, Any]) -> str | None:
         now = self._settings.clock()
         if claims.get("iss") != client.client_id or claims.get("sub") != client.client_id:
             return "must have the client_id as iss and sub"
@@ -121,8 +121,11 @@ class ClientAuthentication:
             return "is not valid yet"
         if not isinstance(jti, str) or not jti:
             return "has no jti"
+        made = claims.get("iat", 0)
+        if not isinstance(made, int | float) or made < self._store.engine.known_since:
+            return "was made before it was known which were used"
         name = digest(f"{client.client_id}\n{jti}")
-        if not self._store.add("assertion", name, RefreshToken(""), until=expires + 2 * _SKEW, now=now):
+        if not await self._store.engine.add("assertion", name, RefreshToken(""), until=expires + 2 * _SKEW, now=now):
             return "was used before"
         return None
 
@@ -208,23 +211,23 @@ class AccessTokens:
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
-    def published(self) -> dict[str, Any]:
+    async def published(self) -> dict[str, Any]:
         """Return the public keys as a JWK set."""
-        self._signing_key()
+        await self._signing_key()
         return {
             "keys": [
                 {**self._key(kid, record).as_dict(private=False), "kid": kid, "use": "sig", "alg": _ALGORITHM}
-                for kid, record in self._records()
+                for kid, record in await self._records()
             ]
         }
 
-    def _records(self) -> list[tuple[str, _KeyRecord]]:
-        found = self._store.all("key", _KeyRecord, now=self._settings.clock())
+    async def _records(self) -> list[tuple[str, _KeyRecord]]:
+        found = await self._store.engine.all("key", _KeyRecord, now=self._settings.clock())
         return [(kid, record) for kid, record, _ in found]
 
-    def _signing_key(self) -> tuple[str, ECKey]:
+    async def _signing_key(self) -> tuple[str, ECKey]:
         now = self._settings.clock()
-        for kid, record in self._records():
+        for kid, record in await self._records():
             if record.signs_until > now:
                 return kid, self._key(kid, record)
         from joserfc.jwk import ECKey
@@ -233,7 +236,9 @@ class AccessTokens:
         kid = made.thumbprint()
         record = _KeyRecord(made.as_dict(private=True), now + _SIGNING_SECONDS)  # type: ignore[arg-type]
         # Another process may have generated one too: both are published, and either works.
-        self._store.put("key", kid, record, until=record.signs_until + self._settings.lifetimes.access + 3600)
+        await self._store.engine.put(
+            "key", kid, record, until=record.signs_until + self._settings.lifetimes.access + 3600
+        )
         return kid, self._key(kid, record)
 
     def _key(self, kid: str, record: _KeyRecord) -> ECKey:
@@ -246,11 +251,11 @@ class AccessTokens:
 
     # --- tokens ------------------------------------------------------------------------------------------------------
 
-    def sign(self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...]) -> str:
+    async def sign(self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...]) -> str:
         """Sign an access token for a grant and some of its scopes."""
         from joserfc import jwt
 
-        kid, key = self._signing_key()
+        kid, key = await self._signing_key()
         now = int(self._settings.clock())
         claims = {
             "iss": self._settings.issuer,
@@ -265,14 +270,14 @@ class AccessTokens:
         }
         return jwt.encode({"alg": _ALGORITHM, "typ": _TYPE, "kid": kid}, claims, key, algorithms=[_ALGORITHM])
 
-    def check(self, token: str, *, audience: str | None = None) -> Principal | None:
+    async def check(self, token: str, *, audience: str | None = None) -> Principal | None:
         """Return the principal of a token; None if it is not ours, has another audience, expired or was revoked."""
         if len(token) > _LONGEST or not token.isascii():
             return None
         name = hashlib.sha256(token.encode()).digest()
         found = self._checked.get(name)
         if found is None:
-            found = self._read(token)
+            found = await self._read(token)
             if found is None:
                 return None
             if len(self._checked) >= _REMEMBERED:
@@ -283,15 +288,15 @@ class AccessTokens:
         meant = (principal.claims or {})["aud"]
         if until <= now or meant not in ((audience,) if audience else self._settings.resources):
             return None
-        return principal if self._store.has("grant", grant_id, now=now) else None
+        return principal if await self._store.engine.has("grant", grant_id, now=now) else None
 
-    def grant_of(self, token: str) -> tuple[str, str] | None:
+    async def grant_of(self, token: str) -> tuple[str, str] | None:
         """Return the grant and client of a token that was issued here, even if it has expired."""
-        claims = self._claims(token) if len(token) <= _LONGEST and token.isascii() else None
+        claims = await self._claims(token) if len(token) <= _LONGEST and token.isascii() else None
         return None if claims is None else (claims[GRANT_CLAIM], claims["client_id"])
 
-    def _read(self, token: str) -> tuple[Principal, float, str] | None:
-        claims = self._claims(token)
+    async def _read(self, token: str) -> tuple[Principal, float, str] | None:
+        claims = await self._claims(token)
         if claims is None:
             return None
         principal = Principal(
@@ -303,14 +308,14 @@ class AccessTokens:
         )
         return principal, float(claims["exp"]), claims[GRANT_CLAIM]
 
-    def _claims(self, token: str) -> dict[str, Any] | None:
+    async def _claims(self, token: str) -> dict[str, Any] | None:
         """Return the claims of a token that one of our keys signed; else None."""
         from joserfc import jws, jwt
         from joserfc.errors import JoseError
 
         try:
             kid = jws.extract_compact(token.encode()).headers().get("kid")
-            record = self._store.get("key", str(kid), _KeyRecord, now=self._settings.clock())
+            record = await self._store.engine.get("key", str(kid), _KeyRecord, now=self._settings.clock())
             if record is None:
                 return None
             read = jwt.decode(token, self._key(str(kid), record), algorithms=[_ALGORITHM])
@@ -357,8 +362,8 @@ class TokenEndpoint:
         client = await self._clients.client(exchange, form)
         if form["grant_type"] not in client.grant_types:
             raise OAuthError("unauthorized_client", "The client may not use this grant_type")
-        answer = kind(client, form)
-        self._registry.used(client)
+        answer = await kind(client, form)
+        await self._registry.used(client)
         await exchange.answer_json(200, answer, headers=(("cache-control", "no-store"), ("pragma", "no-cache")))
 
     async def revoke(self, exchange: OAuthExchange) -> None:
@@ -372,34 +377,36 @@ class TokenEndpoint:
         token = form.get("token")
         if token is None:
             raise OAuthError("invalid_request", "token is missing")
-        refresh = self._store.get("refresh", digest(token), RefreshToken, now=self._settings.clock())
+        refresh = await self._store.engine.get("refresh", digest(token), RefreshToken, now=self._settings.clock())
         if refresh is not None:
             grant_id = refresh.grant_id
         else:
-            known = self._tokens.grant_of(token)
+            known = await self._tokens.grant_of(token)
             grant_id = known[0] if known is not None else ""
-        grant = self._store.get("grant", grant_id, TokenGrant, now=self._settings.clock())
+        grant = await self._store.engine.get("grant", grant_id, TokenGrant, now=self._settings.clock())
         if grant is not None and grant.client_id == client.client_id:
-            self.end(grant_id)
+            await self.end(grant_id)
         await exchange.answer(200, [])
 
-    def end(self, grant_id: str) -> None:
+    async def end(self, grant_id: str) -> None:
         """Revoke a grant with all its tokens."""
-        self._store.drop("grant", grant_id)
-        self._store.drop("upstream", grant_id)
+        # Another worker may be storing the grant just now: it must not come back.
+        until = self._settings.clock() + self._settings.lifetimes.access
+        await self._store.engine.revoke("grant", grant_id, until=until)
+        await self._store.engine.drop("upstream", grant_id)
 
     # --- the grant types ---------------------------------------------------------------------------------------------
 
-    def _by_code(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
+    async def _by_code(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         now, name = self._settings.clock(), digest(form.get("code", ""))
-        code = self._store.get("code", name, AuthorizationCode, now=now)
+        code = await self._store.engine.get("code", name, AuthorizationCode, now=now)
         if code is None or code.client_id != client.client_id:
             raise OAuthError("invalid_grant", "The code is unknown or has expired")
-        if not self._store.use("code", name):
+        if not await self._store.engine.use("code", name):
             log.warning("an authorization code was used twice: its tokens are revoked")
-            self.end(code.grant_id)
+            await self.end(code.grant_id)
             raise OAuthError("invalid_grant", "The code has already been used")
-        if code.until <= now:
+        if code.until <= now or code.until - self._settings.lifetimes.code < self._store.engine.known_since:
             raise OAuthError("invalid_grant", "The code is unknown or has expired")
         if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
             raise OAuthError("invalid_grant", "redirect_uri differs from the authorization request")
@@ -409,28 +416,31 @@ class TokenEndpoint:
         grant = TokenGrant(subject=code.subject, client_id=code.client_id, resource=code.resource, scopes=code.scopes)
         lifetimes = self._settings.lifetimes
         refreshes = "refresh_token" in client.grant_types
-        self._store.put(
-            "grant", code.grant_id, grant, until=now + (lifetimes.refresh if refreshes else lifetimes.access)
-        )
-        return self._answer(code.grant_id, grant, grant.scopes, refreshes=refreshes)
+        until = now + (lifetimes.refresh if refreshes else lifetimes.access)
+        if not await self._store.engine.add("grant", code.grant_id, grant, until=until, now=now):
+            # The same code was used meanwhile, which revoked the grant.
+            raise OAuthError("invalid_grant", "The code has already been used")
+        return await self._answer(code.grant_id, grant, grant.scopes, refreshes=refreshes)
 
-    def _by_refresh_token(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
+    async def _by_refresh_token(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         now, name = self._settings.clock(), digest(form.get("refresh_token", ""))
-        refresh = self._store.get("refresh", name, RefreshToken, now=now)
-        grant = None if refresh is None else self._store.get("grant", refresh.grant_id, TokenGrant, now=now)
+        refresh = await self._store.engine.get("refresh", name, RefreshToken, now=now)
+        grant = (
+            None if refresh is None else await self._store.engine.get("grant", refresh.grant_id, TokenGrant, now=now)
+        )
         if refresh is None or grant is None or grant.client_id != client.client_id:
             raise OAuthError("invalid_grant", "The refresh token is unknown, has expired or was revoked")
         scopes = _narrowed(grant, form.get("scope"))
         self._check_resource(form, grant.resource)
-        if not self._store.use("refresh", name):
+        if not await self._store.engine.use("refresh", name):
             log.warning("a refresh token was used twice: all tokens of its grant are revoked")
-            self.end(refresh.grant_id)
+            await self.end(refresh.grant_id)
             raise OAuthError("invalid_grant", "The refresh token has already been used; the user must approve again")
         for kind in ("grant", "upstream"):
-            self._store.extend(kind, refresh.grant_id, now + self._settings.lifetimes.refresh)
-        return self._answer(refresh.grant_id, grant, scopes, refreshes=True)
+            await self._store.engine.extend(kind, refresh.grant_id, now + self._settings.lifetimes.refresh)
+        return await self._answer(refresh.grant_id, grant, scopes, refreshes=True)
 
-    def _by_itself(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
+    async def _by_itself(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         if client.is_public:
             raise OAuthError("unauthorized_client", "client_credentials needs client authentication")
         resource = self._settings.resource(form.get("resource"))
@@ -444,14 +454,16 @@ class TokenEndpoint:
             scopes=requested_scopes(self._settings, client, form.get("scope")),
         )
         now, grant_id = self._settings.clock(), new_secret()
-        self._store.add("grant", grant_id, grant, until=now + self._settings.lifetimes.access, now=now)
-        return self._answer(grant_id, grant, grant.scopes, refreshes=False)
+        await self._store.engine.add("grant", grant_id, grant, until=now + self._settings.lifetimes.access, now=now)
+        return await self._answer(grant_id, grant, grant.scopes, refreshes=False)
 
     # --- shared by the grant types -----------------------------------------------------------------------------------
 
-    def _answer(self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...], *, refreshes: bool) -> dict[str, Any]:
+    async def _answer(
+        self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...], *, refreshes: bool
+    ) -> dict[str, Any]:
         answer: dict[str, Any] = {
-            "access_token": self._tokens.sign(grant_id, grant, scopes),
+            "access_token": await self._tokens.sign(grant_id, grant, scopes),
             "token_type": "Bearer",
             "expires_in": int(self._settings.lifetimes.access),
         }
@@ -460,7 +472,7 @@ class TokenEndpoint:
         if refreshes:
             refresh = answer["refresh_token"] = new_secret()
             until = self._settings.clock() + self._settings.lifetimes.refresh
-            self._store.put("refresh", digest(refresh), RefreshToken(grant_id), until=until)
+            await self._store.engine.put("refresh", digest(refresh), RefreshToken(grant_id), until=until)
         return answer
 
     def _check_resource(self, form: Mapping[str, str], granted: str) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "UpstreamProvider",
     "UpstreamSettings",
     "UpstreamTokens",
+    "check_storage_key",
     "find_storage_secrets",
 ]
 
@@ -85,14 +86,22 @@ class UpstreamProvider:
         identify: IdentifyUser | None,
         fetcher: Any,
         clock: Callable[[], float],
-        salt: str,
-        storage_secrets: Sequence[str],
     ) -> None:
-        """Prepare; the keys for its tokens are derived from ``storage_secrets`` and the store's salt."""
+        """Prepare; before tokens are stored, `use_keys` must be called."""
         self.settings = settings
         self._identify = identify
         self._fetcher = fetcher
         self._clock = clock
+        self._salt = ""
+        self._keys: list[bytes] = []
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether tokens can be encrypted."""
+        return bool(self._keys)
+
+    def use_keys(self, storage_secrets: Sequence[str], *, salt: str) -> None:
+        """Encrypt tokens with keys that are derived from secrets and a salt: the first, while all of them decrypt."""
         self._salt = salt
         self._keys = [self._derived(each) for each in storage_secrets]
 
@@ -126,6 +135,10 @@ class UpstreamProvider:
             raise AuthError("the provider did not identify the user: set upstream_userinfo= or identify=")
         return subject, self._tokens(answer)
 
+    def is_fresh(self, tokens: UpstreamTokens) -> bool:
+        """Return whether tokens need not be refreshed yet."""
+        return tokens.until > self._clock() + _EARLY
+
     async def refreshed(self, tokens: UpstreamTokens) -> UpstreamTokens:
         """Return tokens that are valid for a while: these, or refreshed ones.
 
@@ -133,7 +146,7 @@ class UpstreamProvider:
             UpstreamDenied: they cannot be refreshed; the user must sign in again.
             AuthError: the provider cannot be reached.
         """
-        if tokens.until > self._clock() + _EARLY:
+        if self.is_fresh(tokens):
             return tokens
         if tokens.refresh_token is None:
             raise UpstreamDenied("the provider's token has expired, and there is no refresh token")
@@ -281,7 +294,7 @@ def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: st
         ConfigError: a given key is too short, or the key file cannot be used; the message says what to do.
     """
     if given is not None:
-        return StorageSecrets(_checked((given,) if isinstance(given, str) else tuple(given)))
+        return StorageSecrets(check_storage_key(given))
     if client_secret:
         return StorageSecrets((client_secret,))
     if store == ":memory:":
@@ -297,7 +310,13 @@ def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: st
         ) from problem
 
 
-def _checked(keys: tuple[str, ...]) -> tuple[str, ...]:
+def check_storage_key(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the configured keys.
+
+    Raises:
+        ConfigError: there is none, or the first one is too short.
+    """
+    keys = (given,) if isinstance(given, str) else tuple(given)
     if not keys or any(not isinstance(key, str) or len(key) < _SHORTEST for key in keys[:1]):
         raise ConfigError(f"storage_key= needs at least {_SHORTEST} characters; generate one with: {_NEW_KEY}")
     return keys

@@ -7,13 +7,17 @@ a proxy in front might check one value and we use the other. No response may be 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
+
+if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
 
 __all__ = ["App", "OAuthError", "OAuthExchange", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
 
@@ -221,32 +225,47 @@ _REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addr
 
 
 class RateLimiter:
-    """Counts events by key, and reports when there are too many."""
+    """Counts events by key, and reports when there are too many: in this process, or over all workers."""
 
-    __slots__ = ("_clock", "_counts", "_most", "_seconds", "_window")
+    __slots__ = ("_backplane", "_clock", "_counts", "_most", "_name", "_seconds", "_window")
 
-    def __init__(self, most: int, seconds: float, *, clock: Callable[[], float]) -> None:
-        """Allow ``most`` events in ``seconds`` seconds."""
+    def __init__(self, name: str, most: int, seconds: float, *, clock: Callable[[], float]) -> None:
+        """Allow ``most`` events in ``seconds`` seconds; ``name`` says of what."""
+        self._name = name
+        self._backplane: Backplane | None = None
         self._most = most
         self._seconds = seconds
         self._clock = clock
         self._window = -1
         self._counts: dict[str, int] = {}
 
-    def count(self, key: str) -> int:
-        """Count an event; return the seconds to wait if the limit is exceeded, else 0."""
+    def share(self, backplane: Backplane) -> None:
+        """Count in a backplane, for all workers."""
+        self._backplane = backplane
+
+    async def count(self, key: str) -> int:
+        """Count an event; return the seconds to wait if the limit is exceeded, else 0.
+
+        Raises:
+            BackplaneUnavailable: the events of all workers cannot be counted now.
+        """
+        if self._backplane is not None:
+            rate = self._most / self._seconds
+            return math.ceil(await self._backplane.admit(self._key(key), rate=rate, burst=self._most))
         spent = self._current().get(key, 0) + 1
         if len(self._counts) < _REMEMBERED or key in self._counts:
             self._counts[key] = spent
         return self._wait() if spent > self._most or key not in self._counts else 0
 
-    def waits(self, key: str) -> int:
-        """Return the seconds to wait before the next event is allowed, without counting."""
-        return self._wait() if self._current().get(key, 0) >= self._most else 0
-
-    def forgive(self, key: str) -> None:
+    async def forgive(self, key: str) -> None:
         """Reset the count of a key."""
         self._counts.pop(key, None)
+        if self._backplane is not None:
+            await self._backplane.delete(self._key(key))
+
+    def _key(self, key: str) -> str:
+        # Names and addresses of users are not stored.
+        return f"oauth:{self._name}:{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
     def _current(self) -> dict[str, int]:
         window = int(self._clock() // self._seconds)

@@ -1,8 +1,6 @@
 """Opens what a chat needs: the model, the host with its servers, and the terminal prompts.
 
-Used by ``chat`` and ``ask``. The model is chosen by flag, by the ``model`` table of a configuration that belongs to
-the user, or by environment; a table in a project's file is ignored, since it would decide where the user's messages
-and keys are sent. Trust, policy, approval and audit belong to the host and cannot be bypassed here.
+Used by ``chat`` and ``ask``. Trust, policy, approval and audit belong to the host and cannot be bypassed here.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import trunkline.types as t
 from trunkline.cli.chat.input import line_editor
@@ -26,14 +24,12 @@ from trunkline.cli.ui.output import one_line, wire_json
 from trunkline.cli.ui.reviews import terminal_sampling_review
 from trunkline.cli.ui.server_requests import TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen, is_interactive
-from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
-from trunkline.host.config.jsonc import to_python
 from trunkline.host.config.model import Configuration, ServerEntry
 from trunkline.host.host import Host
+from trunkline.host.models.configured import open_configured_model
 from trunkline.host.models.interface import Model, ModelError, ModelFault
-from trunkline.host.models.selection import choose_model, open_model
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.supervision.clients import start_timeout
@@ -45,7 +41,6 @@ __all__ = [
     "ChatRuntime",
     "ChatSettings",
     "load_chat_configuration",
-    "model_table",
     "open_chat",
     "open_chat_model",
     "server_line",
@@ -68,31 +63,6 @@ NO_MODEL = (
     "no model chosen: set --model PROVIDER:MODEL or TRUNKLINE_MODEL, for example ollama:qwen3, or set "
     "ANTHROPIC_API_KEY or OPENAI_API_KEY"
 )
-_USER_SCOPES = ("given", "user", "managed")
-
-
-def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
-    """Return the ``model`` table of the first of the user's own files that has one.
-
-    Raises:
-        ConfigError: it is not an object.
-    """
-    for each in configuration.documents:
-        found = each.document.model
-        if found is not None and each.scope in _USER_SCOPES:
-            table = to_python(found.value)
-            if not isinstance(table, dict):
-                where = f"{each.document.file}, line {found.line}"
-                raise ConfigError(f'{where}: "model" is not an object: write {{"name": "..."}}')
-            return table
-    return None
-
-
-def _secret(reference: str) -> str:
-    """Resolve a secret reference; the vault is imported only when it is needed."""
-    from trunkline.host.secrets.vault import Vault
-
-    return Vault().read_blocking(reference)
 
 
 def open_chat_model(choice: str | None, configuration: Configuration) -> Model | None:
@@ -102,11 +72,8 @@ def open_chat_model(choice: str | None, configuration: Configuration) -> Model |
         ConfigError: the model is unknown, or its package is not installed.
         CommandError: its API key is missing.
     """
-    table = model_table(configuration)
-    if choose_model(choice, options=table) is None:
-        return None
     try:
-        return open_model(choice, options=table, secrets=_secret)
+        return open_configured_model(choice, configuration)
     except ModelError as error:
         raise CommandError(str(error), MODEL_EXITS[error.fault]) from error
 

@@ -270,7 +270,7 @@ class ToolPicker:
         except PolicyDenied as error:
             self._show.line("denied", str(error))
         except TrunklineError as error:
-            self._show.line("failed", f"{item.id}: {error or type(error).__name__}")
+            self._show.line("failed", f"{item.id}: {str(error) or type(error).__name__}")
         else:
             self._show_result(item, result, time.perf_counter() - started)
         finally:

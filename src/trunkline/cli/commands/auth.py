@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,7 @@ from trunkline.cli.targets import ConfiguredTarget, UrlTarget, resolve_target
 if TYPE_CHECKING:
     from trunkline.auth.token_store import StoredLogin
     from trunkline.cli.logins import GatewayUser
+    from trunkline.host.logins import LoginTarget
 
 __all__ = ["command"]
 
@@ -151,15 +152,7 @@ def list_them(*, user: str | None, user_issuer: str | None, as_json: bool) -> in
     return Exit.OK
 
 
-class _LoginTarget(NamedTuple):
-    """The server to log in to, and what its configuration entry says about the login."""
-
-    url: str
-    scopes: tuple[str, ...] = ()
-    client_id: str | None = None
-
-
-def _login_target(target: str, files: Sequence[str], *, approved: bool) -> _LoginTarget:
+def _login_target(target: str, files: Sequence[str], *, approved: bool) -> LoginTarget:
     """Resolve TARGET to a server with a login; with ``approved``, a project's server must have been approved.
 
     Raises:
@@ -168,11 +161,12 @@ def _login_target(target: str, files: Sequence[str], *, approved: bool) -> _Logi
         PolicyDenied: the server is not approved.
     """
     from trunkline.auth.oauth import may_carry_secrets
+    from trunkline.host.logins import LoginTarget
 
     found = resolve_target(target, files)
     place = _configured(found, approved=approved) if isinstance(found, ConfiguredTarget) else None
     if isinstance(found, UrlTarget):
-        place = _LoginTarget(found.url)
+        place = LoginTarget(url=found.url)
     if place is None:
         raise CommandError(
             "only a server at a URL has a login; pass credentials to a local server with --env", Exit.USAGE
@@ -182,11 +176,11 @@ def _login_target(target: str, files: Sequence[str], *, approved: bool) -> _Logi
     return place
 
 
-def _configured(named: ConfiguredTarget, *, approved: bool) -> _LoginTarget | None:
+def _configured(named: ConfiguredTarget, *, approved: bool) -> LoginTarget | None:
     from trunkline.cli.host_session import check_approved
     from trunkline.cli.ui.output import current_secrets
     from trunkline.errors import ConfigError
-    from trunkline.host.config.spelling import snake
+    from trunkline.host.logins import login_target
     from trunkline.host.secrets.resolve import resolve_secrets
     from trunkline.host.secrets.vault import Vault
 
@@ -197,11 +191,7 @@ def _configured(named: ConfiguredTarget, *, approved: bool) -> _LoginTarget | No
         check_approved(entry)
         entry = asyncio.run(resolve_secrets(entry, Vault().read))
         current_secrets().add(entry.secrets)
-    if entry.url is None:
-        return None
-    said = {snake(str(name)): value for name, value in entry.auth.items()} if isinstance(entry.auth, Mapping) else {}
-    scopes = said.get("scopes") or ()
-    return _LoginTarget(entry.url, tuple(scopes.split() if isinstance(scopes, str) else scopes), said.get("client_id"))
+    return login_target(entry)
 
 
 def _owner(user: str | None, issuer: str | None) -> GatewayUser | None:

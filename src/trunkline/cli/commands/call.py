@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.cli.options import Choices, client_command, json_option, parse_pairs, take_item
+from trunkline.cli.options import Choices, apps_option, client_command, json_option, parse_pairs, take_item
 
 __all__ = ["command"]
 
@@ -27,6 +27,7 @@ from a file, KEY=@- from standard input; KEY=@@x means the text @x.
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
 @click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @FILE reads it from a file.")
+@apps_option
 @json_option
 @client_command
 def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> int:

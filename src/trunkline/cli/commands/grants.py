@@ -215,12 +215,9 @@ def _grant_store() -> GrantStore:
 
 
 def _document(grant: Grant) -> dict[str, Any]:
-    """Return a grant as JSON, without the digest of its arguments."""
-    import msgspec
+    from trunkline.devtools.policy_checks import grant_document
 
-    document: dict[str, Any] = msgspec.to_builtins(grant)
-    document.get("match", {}).pop("rest", None)
-    return document
+    return grant_document(grant)
 
 
 def _what(grant: Grant) -> str:

@@ -192,18 +192,10 @@ def _named(path: str) -> AppDocument:
 
 
 def _target(into: str | None) -> AppDocument:
-    from msgspec.structs import replace
-
-    from trunkline.devtools.client_configs.files import AppFile, read_app_file
+    from trunkline.devtools.client_configs.files import read_own_file
     from trunkline.host.state_files import config_folder
 
-    path = config_folder() / "mcp.json" if into is None else Path(into).absolute()
-    file = AppFile(app="claude-code", scope="user", path=path)
-    document = read_app_file(file)
-    if not document.servers and '"servers"' in document.text:
-        other = read_app_file(replace(file, key_path=("servers",)))
-        return other if other.servers else document
-    return document
+    return read_own_file(config_folder() / "mcp.json" if into is None else Path(into).absolute())
 
 
 def _removals(
@@ -253,7 +245,7 @@ def _allow_reading(target: AppDocument, steps: Sequence[ImportStep]) -> tuple[st
     import time
 
     from trunkline.cli.host_session import load_cli_configuration
-    from trunkline.host.authorization.authorizer import read_only_grants
+    from trunkline.host.authorization.deferred_grants import read_only_grants
     from trunkline.host.authorization.grants import GrantStore, is_same_grant
     from trunkline.host.integrity.pins.store import PinStore
     from trunkline.host.state_files import state_folder
@@ -351,21 +343,9 @@ def _show(sources: Sequence[AppDocument], steps: Sequence[ImportStep], diff: str
 
 
 def _remark(step: ImportStep) -> str:
-    from trunkline.host.config.loading import configuration_from_mapping, entry_from_mapping
-    from trunkline.host.integrity.trust import warnings_for
+    from trunkline.devtools.client_configs.import_plan import step_remarks
 
-    remarks = [step.why] if step.why else []
-    if step.dropped:
-        remarks.append(f"not imported: {', '.join(step.dropped)}")
-    if step.writes:
-        whole = {"mcpServers": {step.target: step.entry}, "inputs": list(step.inputs)}
-        # A server named "command" makes the whole object look like an entry; it is then parsed without the inputs.
-        entry = configuration_from_mapping(whole).entries.get(step.target) or entry_from_mapping(
-            step.target, step.entry
-        )
-        remarks += [f"it {warning}" for warning in warnings_for(entry)]
-        remarks += [entry.redact(entry.problem)] if entry.problem else []
-    return "; ".join(remarks)
+    return "; ".join(step_remarks(step))
 
 
 def _tell(

@@ -1,4 +1,4 @@
-"""``trunkline list``: lists the tools, resources, templates or prompts of a server."""
+"""``trunkline list``: lists the tools, resources, templates, prompts or skills of a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.options import Choices, client_command, json_option
+from trunkline.cli.options import Choices, apps_option, client_command, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,21 +25,25 @@ Examples:
   trunkline list resources "npx -y @modelcontextprotocol/server-everything" --json
   trunkline list tools files -c mcp.json
   trunkline list tools -c mcp.json
+  trunkline list skills -c mcp.json
+  trunkline list tools weather.py --apps
 
 With -c, the exit code is 5 if a server failed to return this list; cached items are shown all the same.
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("kind", type=click.Choice(["tools", "resources", "templates", "prompts"]))
+@click.argument("kind", type=click.Choice(["tools", "resources", "templates", "prompts", "skills"]))
 @click.argument("target", required=False)
+@apps_option
 @json_option
 @client_command
 def command(choices: Choices, *, kind: str) -> int:
-    """List the tools, resources, resource templates or prompts of the server TARGET.
+    """List the tools, resources, resource templates, prompts or skills of the server TARGET.
 
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. Without TARGET,
-    all configured servers are listed, as server/name. The list of resources includes the templates.
+    all configured servers are listed, as server/name. The list of resources includes the templates. A tool marked
+    [app] is called by a page of its server, never by a model.
     """
     from trunkline.cli.client_session import CommandContext, run_client_command
     from trunkline.cli.exit_codes import Exit
@@ -72,6 +76,7 @@ async def _fetch(client: CommandClient, kind: str) -> dict[str, list[Any]]:
         "prompts": client.list_prompts,
         "resources": client.list_resources,
         "resourceTemplates": client.list_resource_templates,
+        "skills": client.list_skills,
     }
     found: dict[str, list[Any]] = {}
     for name in _LISTS[kind]:
@@ -88,6 +93,7 @@ _LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "prompts": ("prompts",),
         "resources": ("resources", "resourceTemplates"),
         "templates": ("resourceTemplates",),
+        "skills": ("skills",),
     }
 )
 _HEADINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -96,14 +102,21 @@ _HEADINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "prompts": ("PROMPT", "ARGUMENTS", "DESCRIPTION"),
         "resources": ("URI", "NAME", "TYPE", "DESCRIPTION"),
         "templates": ("URI TEMPLATE", "NAME", "TYPE", "DESCRIPTION"),
+        "skills": ("SKILL", "FILES", "URI", "DESCRIPTION"),
     }
 )
 
 
 def _row(item: Any) -> tuple[str, ...]:
+    if hasattr(item, "frontmatter"):
+        files = "generated" if item.resources == "dynamic" else str(len(item.resources))
+        return str(item.frontmatter.get("name")), files, item.uri, str(item.frontmatter.get("description"))
     about = item.description or item.title or ""
     if hasattr(item, "input_schema"):
-        return item.name, _parameters(item.input_schema), about
+        from trunkline.protocol.apps import tool_visibility
+
+        mark = "" if "model" in tool_visibility(item.meta) else "[app] "
+        return item.name, _parameters(item.input_schema), f"{mark}{about}"
     if hasattr(item, "arguments"):
         names = [argument.name if argument.required else f"[{argument.name}]" for argument in item.arguments or ()]
         return item.name, " ".join(names), about

@@ -67,6 +67,7 @@ Examples:
   trunkline new weather
   trunkline new weather --template api
   trunkline new projects/library --template database
+  trunkline new checklist --template app
 """
 
 

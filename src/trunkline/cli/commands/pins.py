@@ -33,13 +33,14 @@ Examples:
   trunkline pins list
   trunkline pins diff files/read_file
   trunkline pins accept files/read_file
+  trunkline pins block files/read_file
   trunkline pins export pins.lock
   trunkline pins verify pins.lock
 
 A server's definitions (of tools, prompts, resources, and its instructions) are pinned when it is first listed. If a
 definition changes later, every use needs approval until you accept the change. In the server's entry, "pins": "strict"
-hides changed definitions instead, and "pins": "off" disables pinning. Definitions that the scan flags as suspicious
-need approval, or are hidden, until you accept them.
+hides changed definitions instead, and "pins": "off" disables pinning. A change that you block is hidden until you
+accept or unblock it. Definitions that the scan flags as suspicious need approval, or are hidden, until you accept them.
 """
 _ABSENT = "no terminal to confirm in, so nothing was accepted; run this in a terminal, or add --yes"
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -111,7 +112,7 @@ def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool
     if bool(targets) is everything:
         raise click.UsageError("Give SERVER or SERVER/NAME, or --all.")
     pin_store = _pin_store()
-    pending = [view for view in _meant(pin_store, targets) if view.is_pending]
+    pending = [view for view in _meant(pin_store, targets) if view.is_pending or view.state == "blocked"]
     _need_a_person(yes or not pending, as_json)
     accepted = asyncio.run(_accept(pin_store, pending, exact=exact, yes=yes))
     if as_json:
@@ -119,6 +120,45 @@ def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool
     elif not pending:
         print_notice("nothing to accept")
     return Exit.OK if len(accepted) == len(pending) else Exit.DENIED
+
+
+@command.command()
+@click.argument("targets", nargs=-1, required=True, metavar="SERVER[/NAME]...")
+@json_option
+def block(targets: tuple[str, ...], *, as_json: bool) -> int:
+    """Hide changed definitions until they are accepted, unblocked, or changed again.
+
+    SERVER blocks every changed definition of that server.
+    """
+    return _set_blocked(targets, blocked=True, as_json=as_json)
+
+
+@command.command()
+@click.argument("targets", nargs=-1, required=True, metavar="SERVER[/NAME]...")
+@json_option
+def unblock(targets: tuple[str, ...], *, as_json: bool) -> int:
+    """Undo "block": every use of the changed definitions needs approval again."""
+    return _set_blocked(targets, blocked=False, as_json=as_json)
+
+
+def _set_blocked(targets: tuple[str, ...], *, blocked: bool, as_json: bool) -> int:
+    """Block changed definitions, or unblock blocked ones."""
+    from trunkline.cli.ui.output import print_json, print_notice, print_text
+    from trunkline.host.integrity.pins.views import find_views, pin_views
+
+    pin_store = _pin_store()
+    views = pin_views(pin_store.servers())
+    before = "changed" if blocked else "blocked"
+    found = [view for target in targets for view in find_views(views, target) if view.state == before]
+    for view in found:
+        pin_store.block(view.server, view.pin.kind, view.pin.name, pin=view.now, blocked=blocked)
+    if as_json:
+        print_json({"blocked" if blocked else "unblocked": [view.id for view in found]})
+    elif found:
+        print_text("\n".join(f"{'blocked' if blocked else 'unblocked'} {_visible_line(view.id)}" for view in found))
+    else:
+        print_notice(f"nothing of {', '.join(targets)} is {before}; to list pins, run: trunkline pins list")
+    return Exit.OK if found else Exit.USAGE
 
 
 @command.command()
@@ -302,6 +342,7 @@ def _in_any_order(pin: Pin) -> str:
 _HEADS: Mapping[str, str] = MappingProxyType(
     {
         "changed": "changed since it was accepted; waits for review",
+        "blocked": "changed since it was accepted; you blocked it, so it is hidden",
         "elsewhere": "another process saw a different definition; accepting it accepts both",
         "gone": "is gone",
         "hidden": "hidden because of scan findings",

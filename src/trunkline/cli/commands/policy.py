@@ -37,11 +37,8 @@ Examples:
 The policy defaults to your own policy.toml. Exit codes: 6 if why finds that the call is denied, 5 if a test fails, 2 if
 a policy is invalid.
 """
-_CONSENTED = (
-    "no prompt if you type the call yourself, or if it comes from the client of a gateway in approval mode client"
-)
-_KINDS = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
-_CALLERS = ("model", "user", "gateway", "server")
+_KINDS = ("tool", "resource", "prompt", "skill", "sampling", "elicitation", "roots")
+_CALLERS = ("model", "user", "gateway", "server", "app")
 
 _config_option = click.option(
     "-c", "--config", "files", multiple=True, metavar="FILE", help="Configuration file with the servers; repeatable."
@@ -107,7 +104,7 @@ def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act
     from trunkline.host.config.spelling import nearest
 
     server, _, name = act.partition("/")
-    if not server or (not name and kind in ("tool", "prompt", "resource")):
+    if not server or (not name and kind in ("tool", "prompt", "resource", "skill")):
         raise click.UsageError(f"{act!r} is not SERVER/NAME.")
     entry = configuration.entries.get(server)
     if entry is None and configuration.entries:
@@ -162,20 +159,10 @@ def _document(trace: Trace) -> dict[str, Any]:
 
 def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterator[str]:
     from trunkline.cli.ui.output import one_line, table
-    from trunkline.host.authorization.approval import consent_covers
+    from trunkline.devtools.policy_checks import explain_decision
 
-    decision = trace.decision
-    where = next((step.where for step in trace.steps if step.outcome == "decided"), None)
-    yield one_line(f"{decision.effect}: {act.server}/{act.name}")
-    told = [
-        f"by {decision.rule}{'' if where in (None, decision.rule) else f' ({where})'}",
-        f"because {decision.reason}",
-        *([] if decision.message is None else [f"message to the caller: {decision.message}"]),
-        *([] if listed else ["not listed"]),
-        *([_CONSENTED] if consent_covers(act, decision) else []),
-        *trace.notes,
-    ]
-    yield from (f"  {one_line(each)}" for each in told)
+    yield one_line(f"{trace.decision.effect}: {act.server}/{act.name}")
+    yield from (f"  {one_line(each)}" for each in explain_decision(trace, act, listed=listed))
     shown = [step for step in trace.steps if everything or step.relevant]
     if shown:
         rows = [(step.where, step.effect, str(step.tier), step.outcome, step.why) for step in shown]
@@ -193,9 +180,10 @@ def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterato
 @click.argument("policy", required=False, metavar="[FILE]")
 @click.argument("cases", required=False, metavar="[TESTS]")
 @json_option
-def run_tests(policy: str | None, cases: str | None, *, as_json: bool) -> int:
+def test_it(policy: str | None, cases: str | None, *, as_json: bool) -> int:
     """Run the [[test]] tables of a policy, or of the file TESTS."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text
+    from trunkline.devtools.policy_checks import failed_test_line
 
     outcomes = with_json_errors(lambda: _outcomes(policy, cases), as_json)
     failed = [each for each in outcomes if each.failure is not None]
@@ -204,8 +192,7 @@ def run_tests(policy: str | None, cases: str | None, *, as_json: bool) -> int:
         print_json({"passed": len(outcomes) - len(failed), "failed": len(failed), "tests": rows})
     else:
         for each in failed:
-            named = "" if each.case.name == each.case.where else f"{each.case.name}: "
-            print_text(f"{each.case.where}: {named}{each.failure}")
+            print_text(failed_test_line(each))
         print_text(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
     if failed and as_json:
         print_notice(f"{len(failed)} of {len(outcomes)} tests failed")
@@ -213,17 +200,17 @@ def run_tests(policy: str | None, cases: str | None, *, as_json: bool) -> int:
 
 
 def _outcomes(policy: str | None, cases: str | None) -> tuple[PolicyTestResult, ...]:
+    from trunkline.devtools.policy_checks import run_tests
     from trunkline.errors import ConfigError
     from trunkline.host.authorization.policy.loader import read_policy_file
-    from trunkline.host.authorization.policy.policy_tests import parse_policy_tests, run_policy_tests
 
     file = _file(policy)
     rules = _policy(file, None)
     source = file if cases is None else cases
-    found = parse_policy_tests(read_policy_file(source), file=source, with_policy=cases is None)
+    found = run_tests(rules, read_policy_file(source), file=source, now=time.time(), with_policy=cases is None)
     if not found:
         raise ConfigError(f"{source} has no [[test]]")
-    return run_policy_tests(rules, found, now=time.time())
+    return found
 
 
 def _outcome_document(outcome: PolicyTestResult) -> dict[str, Any]:
@@ -248,15 +235,14 @@ def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> in
     import msgspec
 
     from trunkline.cli.ui.output import print_json, print_text
-    from trunkline.host.authorization.policy.lint import lint_policy
+    from trunkline.devtools.policy_checks import find_issues
 
     def read() -> tuple[Policy, Configuration]:
         configuration = load_cli_configuration(files)
         return _policy(_file(policy), configuration), configuration
 
     rules, configuration = with_json_errors(read, as_json)
-    known = set(configuration.entries) | {each.entry.name for each in configuration.hidden}
-    findings = lint_policy(rules, known or None, now=time.time())
+    findings = find_issues(rules, configuration, now=time.time())
     if as_json:
         print_json({"rules": len(rules.rules), "findings": msgspec.to_builtins(findings)})
     else:

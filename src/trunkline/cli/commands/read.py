@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trunkline.cli.options import Choices, client_command, json_option, take_item
+from trunkline.cli.options import Choices, apps_option, client_command, json_option, take_item
 
 if TYPE_CHECKING:
     from trunkline.types import ResourceContents
@@ -26,6 +26,7 @@ Examples:
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="URI")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the raw contents; - is standard output.")
+@apps_option
 @json_option
 @client_command
 def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> int:

@@ -10,8 +10,9 @@ import click
 
 from trunkline.cli.announcement import announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.options import http_option
+from trunkline.cli.options import BACKPLANE, backplane_of_environment, http_option, rate_limit_option
 from trunkline.cli.targets import load_installed_server, load_server, split_spec
+from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress, reachable_url
 
 if TYPE_CHECKING:
@@ -28,14 +29,13 @@ Examples:
   trunkline run -m weather.server --http 8000 --reload
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
+  trunkline run weather.py --http 8000 --workers 4 --backplane redis://127.0.0.1:6379/0
   trunkline run --compat server_for_fastmcp.py
   trunkline run --compat -m some_server --option
   trunkline run --compat -- mcp-server-time --local-timezone Europe/Berlin
 """
 
 _FILE = click.Path()
-
-
 _COMPAT = "trunkline.run.compat"
 
 
@@ -68,7 +68,17 @@ class _RunCommand(click.Command):
     "--allowed-host", multiple=True, metavar="NAME", help="Accept this Host name, as sent by a proxy; repeatable."
 )
 @click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Serve with N worker processes. Needs --http.")
+@click.option(
+    "--backplane",
+    metavar="URL",
+    help="URL of the Redis server that the workers share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
+    f"Also: {BACKPLANE}.",
+)
+@rate_limit_option
 @click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
+@metrics_option
+@log_format_option
 def command(
     spec: str | None,
     *,
@@ -81,7 +91,11 @@ def command(
     keyfile: str | None,
     allowed_host: tuple[str, ...],
     allow_unauthenticated: bool,
+    workers: int | None,
+    backplane: str | None,
+    rate_limit: str | None,
     no_sse: bool,
+    metrics: str | None,
 ) -> int:
     """Run the server in FILE or MODULE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
 
@@ -94,6 +108,8 @@ def command(
     if compat:
         if reload:
             raise click.UsageError("--reload cannot be combined with --compat: such a server runs as a program.")
+        if metrics is not None:
+            raise click.UsageError("--metrics cannot be combined with --compat: such a server runs as a program.")
         return _run_compat(click.get_current_context().meta[_COMPAT])
     if (spec is None) == (module is None):
         raise click.UsageError(
@@ -105,17 +121,22 @@ def command(
         "keyfile": keyfile,
         "allowed_hosts": allowed_host or None,
         "allow_unauthenticated": allow_unauthenticated or None,
+        "workers": workers,
+        "backplane": backplane or backplane_of_environment(address),
+        "rate_limit": rate_limit,
         "sse": False if no_sse else None,
     }
+    if reload and (workers or 1) > 1:
+        raise click.UsageError("--reload cannot be combined with --workers: it reloads one process.")
     if spec is None or reload:
-        return _run_source(spec, module, given, address, reload=reload)
+        return _run_source(spec, module, given, address, reload=reload, metrics=metrics)
     if address is None:
         _check_stdio(given)
         server = _load(spec)
         announce_stdio(server, spec)
-        server.run()
+        server.run("stdio", **_stdio_options(metrics))
     else:
-        _serve_http(_load(spec), {**given, "host": address.host, "port": address.port})
+        _serve_http(_load(spec), {**given, "host": address.host, "port": address.port, "metrics": metrics})
     return Exit.OK
 
 
@@ -165,16 +186,30 @@ def _check_stdio(given: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option} needs --http.")
 
 
+def _stdio_options(metrics: str | None) -> dict[str, Any]:
+    return {} if metrics is None else {"metrics": metrics}
+
+
 def _serve_http(server: Server, options: Mapping[str, object]) -> None:
     from trunkline.server.run import run_loop
 
-    run_loop(_http_server(server, options))
+    if options.get("workers") in (None, 1):
+        run_loop(_http_server(server, options))
+        return
+    from trunkline.server.workers import run_workers
+
+    run_workers(server, "http", _http_options(server, options))
 
 
 def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
     """Return the coroutine that serves over HTTP; it prints the URL as soon as the server listens."""
     from trunkline.server.run import run_async
 
+    return run_async(server, "http", **_http_options(server, options))
+
+
+def _http_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options to serve with; the URL is printed as soon as the server listens."""
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
 
     def announce(origin: str) -> None:
@@ -183,13 +218,20 @@ def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any
         url, listens_everywhere = reachable_url(origin, str(path))
         print_notice(f"{one_line(server.name)} is served at {url}{listens_everywhere}; try: trunkline list tools {url}")
         announce_http(server, url)
+        if server.metrics is not None:
+            print_notice(f"metrics are served at {server.metrics.url}/metrics, health at /healthz and /readyz")
 
-    given = {name: value for name, value in options.items() if value is not None}
-    return run_async(server, "http", **given, started=announce)
+    return {**{name: value for name, value in options.items() if value is not None}, "started": announce}
 
 
 def _run_source(
-    spec: str | None, module: str | None, given: Mapping[str, object], address: ListenAddress | None, *, reload: bool
+    spec: str | None,
+    module: str | None,
+    given: Mapping[str, object],
+    address: ListenAddress | None,
+    *,
+    reload: bool,
+    metrics: str | None,
 ) -> int:
     """Run the server of a module, or one that is loaded again when its files change."""
 
@@ -198,11 +240,11 @@ def _run_source(
 
     def serve(server: Server) -> Coroutine[Any, Any, None]:
         if address is not None:
-            return _http_server(server, {**given, "host": address.host, "port": address.port})
+            return _http_server(server, {**given, "host": address.host, "port": address.port, "metrics": metrics})
         from trunkline.server.run import run_async
 
         announce_stdio(server, spec or f"-m {module}")
-        return run_async(server, "stdio")
+        return run_async(server, "stdio", **_stdio_options(metrics))
 
     if address is None:
         _check_stdio(given)
@@ -210,6 +252,8 @@ def _run_source(
         from trunkline.cli.reload import ProjectModules, run_reloading
 
         run_reloading(ProjectModules(load, _roots(spec)), serve)
+    elif address is not None:
+        _serve_http(load(), {**given, "host": address.host, "port": address.port})
     else:
         from trunkline.server.run import run_loop
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.options import approval_option, config_option, http_option, policy_options, read_policy_options
+from trunkline.cli.options import (
+    BACKPLANE,
+    approval_option,
+    backplane_of_environment,
+    config_option,
+    http_option,
+    policy_options,
+    rate_limit_option,
+    read_policy_options,
+)
+from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress, parse_listen_address
 
 if TYPE_CHECKING:
@@ -25,6 +35,7 @@ Examples:
   trunkline serve -c mcp.json --http 8080
   trunkline serve -c mcp.json --http 0.0.0.0:8443 --token @token.txt --certfile cert.pem --keyfile key.pem
   trunkline serve -c mcp.json --gateway gateway.toml --http 8080
+  trunkline serve -c mcp.json --http 8080 --console 7000
 
 --approval sets who asks the user before a call:
 
@@ -41,11 +52,19 @@ The default is client over stdio and on a loopback address with one token, and a
 Over HTTP, callers need a token; without --token or the TRUNKLINE_GATEWAY_TOKEN environment variable, a new one is
 generated and printed once. SIGHUP reloads the configuration and the policies; servers whose entries did not change keep
 running. On SIGTERM and Ctrl-C, running calls finish first.
+
+--console shows the gateway in the browser of this machine. Without it, trunkline console with the same configuration
+opens the same page later.
 """
 _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: Options that need ``--http``.
-_HTTP_ONLY = ("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience")
+_HTTP_ONLY = (
+    *("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience"),
+    *("rate_limit", "workers", "backplane"),
+)
+#: Command-line options that the gateway has under the same names.
+_GATEWAY_OPTIONS = ("concurrent", "search", "slow_calls", "task_after", "tasks_file")
 _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 
 
@@ -71,6 +90,20 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
     "--search", type=click.Choice(["auto", "on", "off"]), help="Offer search tools instead of a large catalog."
 )
 @click.option(
+    "--slow-calls",
+    type=click.Choice(["hold", "poll"]),
+    help="Slow calls of clients without tasks: hold keeps the call open (default), poll returns a job to poll.",
+)
+@click.option(
+    "--task-after",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Seconds after which a slow call becomes a task, or a job to poll. Default: 5.",
+)
+@click.option(
+    "--tasks-file", metavar="FILE", help="SQLite file for tasks, which then survive a restart. Default: in memory."
+)
+@click.option(
     "--wait",
     type=click.FloatRange(min=0),
     metavar="S",
@@ -79,14 +112,43 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 @click.option(
     "--starts", type=click.IntRange(min=1), metavar="N", help="Maximum servers starting at once. Default: 4 per core."
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 512),
+    metavar="N",
+    help="Serve with N worker processes; each stdio server still runs once. Needs --http.",
+)
+@click.option(
+    "--backplane",
+    metavar="URL",
+    help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
+    f"Also: {BACKPLANE}.",
+)
+@click.option(
+    "--console",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=0,
+    metavar="[PORT]",
+    help="Also show the gateway in the browser, at this local port. Default: a free port.",
+)
 @click.option("--certfile", type=_FILE, help="TLS certificate (PEM); serves HTTPS.")
 @click.option("--keyfile", type=_FILE, help="TLS private key, if it is not in the certificate file.")
 @click.option(
     "--allowed-host", multiple=True, metavar="NAME", help="Accept this Host name, as sent by a proxy; repeatable."
 )
+@rate_limit_option
+@metrics_option
+@log_format_option
 @click.option("-v", "--verbose", count=True, help="Print every state change of the servers.")
 def command(
-    *, config: tuple[str, ...], address: ListenAddress | None, file: str | None, profile: str | None, **given: Any
+    *,
+    config: tuple[str, ...],
+    address: ListenAddress | None,
+    file: str | None,
+    profile: str | None,
+    console: int | None,
+    **given: Any,
 ) -> int:
     """Run the gateway: serve all configured servers as one MCP server.
 
@@ -103,22 +165,34 @@ def command(
         **_limits(settings),
         "profiles": apply_approval(written.profiles, given["approval"]),
         "profile": profile,
+        "metrics": settings.get("metrics"),
         **({} if address is None else _http(address, settings)),
     }
     options["approval"] = resolve_approval(settings, options)
     from trunkline.cli.gateway_runner import GatewaySettings, run_gateway
 
-    run_gateway(
-        GatewaySettings(
-            files=config,
-            configuration=configuration,
-            policy_options=read_policy_options(settings),
-            wait=settings.get("wait", _WAIT_SECONDS),
-            starts=settings.get("starts"),
-            options=options,
-            verbose=given["verbose"] > 0,
-        )
+    whole = GatewaySettings(
+        files=config,
+        configuration=configuration,
+        policy_options=read_policy_options(settings),
+        wait=settings.get("wait", _WAIT_SECONDS),
+        starts=settings.get("starts"),
+        options=options,
+        verbose=given["verbose"] > 0,
+        console=console,
     )
+    workers, backplane = settings.get("workers", 1), settings.get("backplane") or backplane_of_environment(address)
+    if address is None or (workers == 1 and backplane is None):
+        run_gateway(whole)
+        return Exit.OK
+    if console is not None:
+        raise click.UsageError(
+            "--console cannot be combined with --workers or --backplane: it shows one process. Leave them out, or run "
+            "trunkline console in another terminal, which starts servers of its own."
+        )
+    from trunkline.cli.gateway_workers import run_gateway_workers
+
+    run_gateway_workers(whole, workers, backplane)
     return Exit.OK
 
 
@@ -191,7 +265,7 @@ def _checked_configuration(files: tuple[str, ...], profiles: Mapping[str, Profil
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"rate": "per_minute", "concurrent": "concurrent", "search": "search"}
+    names = {"rate": "per_minute", **{name: name for name in _GATEWAY_OPTIONS}}
     return {inner: settings[name] for name, inner in names.items() if name in settings}
 
 
@@ -209,6 +283,7 @@ def _http(address: ListenAddress, settings: Mapping[str, Any]) -> dict[str, Any]
         "certfile": settings.get("certfile"),
         "keyfile": settings.get("keyfile"),
         "allowed_hosts": settings.get("allowed_host", ()),
+        "rate_limit": settings.get("rate_limit"),
     }
 
 

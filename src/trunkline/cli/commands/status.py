@@ -262,7 +262,7 @@ def _stored_changes(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspec
         record = records.get((entry.name, endpoint_identity(entry)[0])) if held else None
         for pin in [] if record is None else record.pins:
             if pin.drift is not None and pin.gone_since is None:
-                hidden = pin.kind == "instructions" or entry.settings.pins == "strict"
+                hidden = pin.drift.blocked or pin.kind == "instructions" or entry.settings.pins == "strict"
                 told = describe_change(entry.name, pin, hidden=hidden)
                 yield DefinitionInspected(entry.name, pin.kind, pin.name, "changed", told)
 

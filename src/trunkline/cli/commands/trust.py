@@ -209,34 +209,15 @@ async def _ask(screen: Screen, name: str) -> bool:
 
 def _description(entry: ServerEntry, seen: Fingerprint, status: TrustStatus) -> str:
     """Describe in full what would run."""
-    from trunkline.host.integrity.trust import shown_command, warnings_for
+    from trunkline.host.integrity.trust import approval_rows
 
-    rows = [
-        ("runs" if entry.url is None else "reaches", shown_command(entry)),
-        *((_LABELS[name], text) for name, text in seen.parts.items() if name in _LABELS),
-        *(("CHANGED", str(change)) for change in status.changes),
-        *(("WARNING", f"it {warning}") for warning in warnings_for(entry)),
-    ]
+    rows = approval_rows(entry, seen, status)
     head = f"{_visible_line(entry.name)}, in {_visible_line(str(entry.source))}: {_HEADS[status.state]}"
     return "\n".join([head, *(f"  {label:<9} {_visible_line(text)}" for label, text in rows)])
 
 
 _HEADS: Mapping[str, str] = MappingProxyType(
     {"new": "not approved yet", "changed": "changed since it was approved", "revoked": "its approval was revoked"}
-)
-#: The parts of a fingerprint that are shown besides the command or URL.
-_LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        "command": "program",
-        "binary": "content",
-        "scripts": "script",
-        "env": "variables",
-        "cwd": "directory",
-        "headers": "headers",
-        "auth": "login",
-        "secrets": "secrets",
-        "sandbox": "sandbox",
-    }
 )
 
 

@@ -25,9 +25,16 @@ __all__ = ["terminal_prompter"]
 
 _DENY = ApprovalAnswer(allow=False)
 _CANCELLED = ApprovalAnswer(allow=False, no="cancelled")
-_VERBS: Mapping[str, str] = MappingProxyType({"tool": "call the tool", "resource": "read", "prompt": "use the prompt"})
+_VERBS: Mapping[str, str] = MappingProxyType(
+    {"tool": "call the tool", "resource": "read", "prompt": "use the prompt", "skill": "load the skill"}
+)
 _CALLERS: Mapping[str, str] = MappingProxyType(
-    {"user": "You want", "model": "The model wants", "gateway": "A client of the gateway wants"}
+    {
+        "user": "You want",
+        "model": "The model wants",
+        "gateway": "A client of the gateway wants",
+        "app": "A page of the server wants",
+    }
 )
 _MOST_FIELDS = 30  # More do not fit on a screen.
 _LONGEST_LINE = 160  # Two lines of a terminal.
@@ -66,7 +73,8 @@ def terminal_prompter(
         async with lock:
             discard_typeahead()
             if one_call:
-                lasting = tuple(each for each in question.can_remember if each not in ("session", "server"))
+                passing = ("session", "server", "tools", "all-tools")
+                lasting = tuple(each for each in question.can_remember if each not in passing)
                 question = replace(question, can_remember=lasting)
             try:
                 return await _ApprovalPrompt(Terminal(shown), question, edit).answer()
@@ -139,7 +147,8 @@ class _ApprovalPrompt:
         """Return the choices by line: one line per answer, and one for all other choices."""
         question, offered = self._question, self._question.can_remember
         wide = [choice for choice in self._server_wide() if choice.remember in offered]
-        answers = [*self._lengths(), *wide, _Choice("l", "like", "always with arguments like these", "alike")]
+        alike = _Choice("l", "like", "always with arguments like these", "alike")
+        answers = [*self._lengths(), *self._with_tools(), *wide, alike]
         rest = [
             *([_Choice("d", "definition", "show the definition")] if question.definition is not None else []),
             *([_Choice("t", "tools", "list those tools")] if wide else []),
@@ -149,11 +158,27 @@ class _ApprovalPrompt:
         return [*([choice] for choice in answers if choice.remember in ("once", *offered)), rest]
 
     def _lengths(self) -> list[_Choice]:
-        what = f"this {self._question.act.kind}"
+        kind = self._question.act.kind
+        any_use = "as long as its files stay the same" if kind == "skill" else "any arguments"
         return [
             _Choice("y", "yes", "once", "once"),
-            _Choice("s", "session", f"this session, {what} with any arguments", "session"),
-            _Choice("a", "always", f"always for {what}, any arguments, until {_day(GRANT_DAYS)}", "always"),
+            _Choice("s", "session", f"this session, this {kind}, {any_use}", "session"),
+            _Choice("a", "always", f"always for this {kind}, {any_use}, until {_day(GRANT_DAYS)}", "always"),
+        ]
+
+    def _with_tools(self) -> list[_Choice]:
+        """Return the choices that allow the tools which a skill requests."""
+        rows: tuple[tuple[str, str, RememberScope], ...] = (("w", "with", "tools"), ("o", "others", "all-tools"))
+        return [
+            _Choice(
+                key,
+                word,
+                f"this session, with {counted(len(tools), 'tool')} that it requests and no more questions about "
+                f"{'them' if len(tools) > 1 else 'it'}: {_id_list([tool.id for tool in tools])}",
+                scope,
+            )
+            for key, word, scope in rows
+            if (tools := self._question.skill_tools_of(scope))
         ]
 
     def _server_wide(self) -> list[_Choice]:
@@ -325,6 +350,11 @@ def _match_choice(typed: str, choices: list[_Choice]) -> _Choice | None:
         return by_key
     by_word = [choice for choice in choices if choice.word.startswith(typed)]
     return by_word[0] if len(by_word) == 1 else None
+
+
+def _id_list(ids: list[str]) -> str:
+    """Return the ids of tools on one line; all of them, since the answer allows all."""
+    return ", ".join(one_line(each) for each in sorted(ids))
 
 
 def _possessive(server: str, count: int, what: str) -> str:

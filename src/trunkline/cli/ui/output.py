@@ -59,6 +59,7 @@ __all__ = [
     "terminal_width",
     "wire_json",
     "without_color",
+    "writes_json_logs",
 ]
 
 if TYPE_CHECKING:
@@ -244,8 +245,19 @@ def print_bytes(data: bytes) -> None:
     click.echo(data, nl=False)
 
 
+def writes_json_logs() -> bool:
+    """Return whether this process writes its log lines as JSON."""
+    logs = sys.modules.get("logging")
+    return logs is not None and any(getattr(each, "shows_requests", False) for each in logs.root.handlers)
+
+
 def print_notice(text: str, *, failure: bool = False) -> None:
     """Print a message of the command itself to stderr, made safe and with secrets redacted."""
+    if writes_json_logs():
+        import logging
+
+        logging.getLogger("trunkline.notices").log(logging.ERROR if failure else logging.INFO, "%s", redact(text))
+        return
     prefix = paint("trunkline:", "fail", stream=sys.stderr) if failure else "trunkline:"
     click.echo(f"{prefix} {printable(redact(text))}", err=True, color=colors_enabled(sys.stderr))
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import BaseModel
 
-from trunkline.auth.authorization_server.storage import RecordStore
+from trunkline.auth.authorization_server.storage import SqliteRecords
 
 __all__ = ["FileStore", "ModelStore"]
 
@@ -64,14 +64,14 @@ class FileStore:
 
         self._path = path
         self._seal = Fernet(encryption_key)
-        self._opened: RecordStore | None = None
+        self._opened: SqliteRecords | None = None
         self._swept = 0.0
 
     @property
-    def _records(self) -> RecordStore:
+    def _records(self) -> SqliteRecords:
         if self._opened is None:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            self._opened = RecordStore(self._path)
+            self._opened = SqliteRecords(self._path)
         return self._opened
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:

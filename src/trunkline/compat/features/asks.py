@@ -59,7 +59,7 @@ def as_ask(kind: Any, value: Any) -> Any:
     return kind(value) if is_input_required(value) else None
 
 
-def answer(server: Any, exchange: Any, result: Any) -> Any:
+async def answer(server: Any, exchange: Any, result: Any) -> Any:
     """Return what the caller is asked, or None if a result asks nothing.
 
     Raises:
@@ -76,7 +76,7 @@ def answer(server: Any, exchange: Any, result: Any) -> Any:
             message=f"InputRequiredResult needs protocol version {first}, and this connection has {revision}: "
             "ask with ctx.elicit() there",
         )
-    return to_input_required(server, exchange, found)
+    return await to_input_required(server, exchange, found)
 
 
 def continued(message: Any) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "command_entry",
     "gateway_entry",
     "masked_diff",
+    "masked_entry",
     "masked_text",
     "suggest_name",
     "translate_entry",
@@ -108,6 +109,11 @@ def masked_diff(before: str, after: str, name: str) -> str:
         masked_text(before, name).splitlines(), masked_text(after, name).splitlines(), name, name, lineterm="", n=2
     )
     return "\n".join(lines)
+
+
+def masked_entry(entry: Any) -> Any:
+    """Return an entry with everything masked that could be a secret; its shape stays the same."""
+    return json.loads(masked_text(json.dumps({"entry": entry})))["entry"]
 
 
 def _shown(key_path: tuple[Any, ...], value: str, before: str) -> str:

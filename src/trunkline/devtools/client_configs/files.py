@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.devtools.client_configs.formats import parse_document, put_server, remove_server
 from trunkline.errors import ConfigError
@@ -36,6 +37,7 @@ __all__ = [
     "files_of",
     "read_app_file",
     "read_bytes",
+    "read_own_file",
     "restore_backup",
     "write_with_backup",
 ]
@@ -411,6 +413,20 @@ def read_app_file(file: AppFile) -> AppDocument:
         ConfigError: it cannot be read or parsed; it should then be left unchanged.
     """
     return _document(file, read_bytes(file.path))
+
+
+def read_own_file(path: Path) -> AppDocument:
+    """Read a configuration file of Trunkline, with ``mcpServers`` or ``servers`` as its key.
+
+    Raises:
+        ConfigError: it cannot be read or parsed.
+    """
+    file = AppFile(app="claude-code", scope="user", path=path)
+    document = read_app_file(file)
+    if not document.servers and '"servers"' in document.text:
+        other = read_app_file(replace(file, key_path=("servers",)))
+        return other if other.servers else document
+    return document
 
 
 def _document(file: AppFile, content: bytes | None) -> AppDocument:

@@ -23,7 +23,15 @@ from trunkline.devtools.client_configs.json_edit import put_member
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import snake
 
-__all__ = ["Conflict", "ImportStep", "apply_import", "is_own_gateway", "plan_import", "remove_originals"]
+__all__ = [
+    "Conflict",
+    "ImportStep",
+    "apply_import",
+    "is_own_gateway",
+    "plan_import",
+    "remove_originals",
+    "step_remarks",
+]
 
 #: What to do with an entry whose name is taken by another one.
 Conflict: TypeAlias = Literal["skip", "rename", "replace"]
@@ -118,6 +126,25 @@ def is_own_gateway(raw: Mapping[str, Any]) -> bool:
     if not all(isinstance(word, str) for word in words):
         return False
     return any(_OWN_PROGRAM.fullmatch(word) and after == "serve" for word, after in itertools.pairwise(words))
+
+
+def step_remarks(step: ImportStep) -> list[str]:
+    """Return remarks about a step for the user: reasons, members that are left out, warnings."""
+    from trunkline.host.config.loading import configuration_from_mapping, entry_from_mapping
+    from trunkline.host.integrity.trust import warnings_for
+
+    remarks = [step.why] if step.why else []
+    if step.dropped:
+        remarks.append(f"not imported: {', '.join(step.dropped)}")
+    if step.writes:
+        whole = {"mcpServers": {step.target: step.entry}, "inputs": list(step.inputs)}
+        # A server named "command" makes the whole object look like an entry; it is then parsed without the inputs.
+        entry = configuration_from_mapping(whole).entries.get(step.target) or entry_from_mapping(
+            step.target, step.entry
+        )
+        remarks += [f"it {warning}" for warning in warnings_for(entry)]
+        remarks += [entry.redact(entry.problem)] if entry.problem else []
+    return remarks
 
 
 def remove_originals(

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from trunkline.errors import ConfigError
-from trunkline.host.secrets.registry import HIDDEN, Redaction
+from trunkline.host.secrets.registry import HIDDEN, Redaction, SecretRegistry
 from trunkline.protocol.jsonrpc import Incoming, decode
 from trunkline.types import META_PROTOCOL_VERSION
 
@@ -226,9 +226,10 @@ _BEGINNING = b'{"format":"trunkline-recording"'
 class MessageRedaction:
     """Redacts credentials in messages, but keeps what the protocol needs: ids, progress tokens, schemas."""
 
-    def __init__(self, secrets: frozenset[str] = frozenset()) -> None:
-        """Hide credentials by name and by look, and these secrets wherever they occur."""
-        self._rules = Redaction(secrets=secrets, text_length=_UNLIMITED)
+    def __init__(self, secrets: frozenset[str] = frozenset(), *, registry: SecretRegistry | None = None) -> None:
+        """Create the filter: hides credentials by name and by form, and the given secrets or those of a registry."""
+        own = None if registry is None else registry.redaction(text_length=_UNLIMITED)
+        self._rules = own or Redaction(secrets=secrets, text_length=_UNLIMITED)
 
     def apply(self, value: Any) -> Any:
         """Return a redacted copy of a message or of a part of one."""

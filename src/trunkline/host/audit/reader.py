@@ -25,7 +25,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.audit.trail import GENESIS, TrailHead, parse_line, read_head, rotated_files
 from trunkline.host.state_files import LockTimeout, PathLock
 
-__all__ = ["AuditFilter", "Verification", "query", "verify"]
+__all__ = ["AuditFilter", "Verification", "query", "query_newest", "verify"]
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -268,6 +268,51 @@ def query(
         yield from found
     else:
         yield from deque(found, maxlen=max(limit, 0))
+
+
+def query_newest(
+    path: str | os.PathLike[str],
+    where: AuditFilter = _MATCH_ALL,
+    *,
+    text: str = "",
+    before: int | None = None,
+    limit: int,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the newest matching entries, newest first, and the number to pass as ``before`` for the next page.
+
+    ``text`` is searched in whole entries, regardless of case. Of several files, only as many are read as needed.
+
+    Raises:
+        ConfigError: there is no trail, or it cannot be read.
+    """
+    wanted = text.casefold()
+    found: list[dict[str, Any]] = []
+    path = os.path.abspath(os.fspath(path))
+    with _open_files(path) as parts:
+        if not parts:
+            raise ConfigError(f"{path}: there is no audit trail.")
+        for part in reversed(parts):
+            # One more than requested shows whether there are more.
+            newest = deque[dict[str, Any]](maxlen=limit + 1 - len(found))
+            for line in part.lines():
+                if wanted and wanted not in line.decode("utf-8", "replace").casefold():
+                    continue
+                entry = _decode_entry(line)
+                if entry is not None and (before is None or entry["seq"] < before) and where.matches(entry):
+                    newest.append(entry)
+            found += reversed(newest)
+            if len(found) > limit:
+                break
+    return found[:limit], found[limit - 1]["seq"] if len(found) > limit else None
+
+
+def _decode_entry(line: bytes) -> dict[str, Any] | None:
+    """Decode a line; return None if it is not an entry."""
+    try:
+        entry = msgspec.json.decode(line, type=dict[str, Any])
+        return entry if 0 <= entry["at"] < _LATEST and isinstance(entry["seq"], int) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return None
 
 
 def _matching_entries(

@@ -1,19 +1,19 @@
-"""Approval of calls that the policy wants asked about.
+"""Approval of calls for which the policy requires it.
 
 The approval modes of a gateway, and the approver that looks for an earlier grant or prompts a person. A prompter
 shows an approval request to a person and returns the answer: a terminal, a page, or a client that supports
 elicitation. It gets one request at a time; waiting requests take turns by session, so that a busy session does not
-hold up the others. Anything but a clear yes is a denial: no answer before the deadline, a prompter that fails, an
-answer that does not fit the request. An act that the policy denies is never put to a person.
+hold up the others. One that shows several at once (``prompters.shows_several``) gets them all; if the answer to one
+allows another, that one is withdrawn. Anything but a clear yes is a denial: no answer before the deadline, a prompter
+that fails, an answer that does not fit the request. An act that the policy denies is never put to a person.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +25,7 @@ from trunkline.host.authorization.denial_messages import ALLOW_IT, needs_approva
 from trunkline.host.authorization.grants import (
     MAX_TOOLS_PER_GRANT,
     Grant,
+    GrantScope,
     GrantStore,
     ServerTool,
     SessionGrants,
@@ -35,6 +36,8 @@ from trunkline.host.authorization.grants import (
     make_server_grant,
 )
 from trunkline.host.authorization.policy.decisions import Act, Decision
+from trunkline.host.authorization.prompters import MAX_QUEUED, PromptQueue, QueueFull, shows_several
+from trunkline.host.authorization.skill_grants import SkillTool, make_skill_grants
 
 __all__ = [
     "APPROVAL_MODES",
@@ -122,12 +125,12 @@ def consent_covers(act: Act, decision: Decision) -> bool:
 #: - ``always``: this tool, any arguments, for 30 days;
 #: - ``read-only``: the server's read-only tools as they are now, for 30 days, and this call;
 #: - ``server``: all tools of the server as they are now, until the session ends;
-#: - ``alike``: this tool with arguments like these, for 30 days.
-RememberScope: TypeAlias = Literal["once", "session", "always", "read-only", "server", "alike"]
+#: - ``alike``: this tool with arguments like these, for 30 days;
+#: - ``tools``: this skill and the tools of its server that it requests, until the session ends or the skill changes;
+#: - ``all-tools``: the same, with the tools of other servers that it names.
+RememberScope: TypeAlias = Literal["once", "session", "always", "read-only", "server", "alike", "tools", "all-tools"]
 #: The kinds of no: declined, cancelled without an answer, or an answer that is none of the choices.
 DenialKind: TypeAlias = Literal["declined", "cancelled", "misfit"]
-
-_MAX_QUEUED = 64  # More questions than a person answers in one session.
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
@@ -153,8 +156,18 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
     #: The tools of the server that a server-wide answer would allow: those usable now, neither flagged nor changed.
     tools: tuple[ServerTool, ...] = ()
+    #: The tools that a skill requests (``allowed-tools``), of its own server and of others.
+    skill_tools: tuple[SkillTool, ...] = ()
     #: How long a yes may hold, besides this once; ``Approver`` removes what cannot be offered here.
-    can_remember: tuple[RememberScope, ...] = ("session", "always", "read-only", "server", "alike")
+    can_remember: tuple[RememberScope, ...] = (
+        "session",
+        "always",
+        "read-only",
+        "server",
+        "alike",
+        "tools",
+        "all-tools",
+    )
 
     @property
     def reason(self) -> str:
@@ -166,6 +179,12 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     def read_only_tools(self) -> tuple[ServerTool, ...]:
         """The tools of the server that are marked read-only (``readOnlyHint``)."""
         return tuple(tool for tool in self.tools if tool.read_only)
+
+    def skill_tools_of(self, scope: RememberScope) -> tuple[SkillTool, ...]:
+        """Return the tools that an answer with this scope allows while the skill is loaded."""
+        if scope == "all-tools":
+            return self.skill_tools
+        return tuple(tool for tool in self.skill_tools if scope == "tools" and tool.server == self.act.server)
 
 
 class ApprovalAnswer(Struct, frozen=True, kw_only=True):
@@ -204,20 +223,35 @@ class ApprovalResult(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] | None = None
     #: The grant that this answer created.
     grant: Grant | None = None
+    #: What the audit trail notes beside the decision; None if there is nothing to note.
+    note: str | None = None
 
 
-def can_remember(act: Act, definition: Any, tools: tuple[ServerTool, ...] = ()) -> tuple[RememberScope, ...]:
+def can_remember(
+    act: Act, definition: Any, tools: tuple[ServerTool, ...] = (), skill_tools: tuple[SkillTool, ...] = ()
+) -> tuple[RememberScope, ...]:
     """Return how long a yes may hold: only for what the request shows, or can show on demand.
 
     Without a pin nothing identifies the tool's definition. Without the definition a person cannot see what other
     arguments would do. If the definition is flagged or changed, an answer is about that one tool, never its server.
     """
-    if act.kind == "tool" and act.pin is None:
+    if act.kind in ("tool", "skill") and act.pin is None:
         return ()
+    if act.kind == "skill":
+        return ("session", "always", *_skill_scopes(act, skill_tools))
     alike: tuple[RememberScope, ...] = () if act.arguments is None else ("alike",)
     if act.kind == "tool" and definition is None:
         return alike
     return ("session", "always", *_server_scopes(act, tools), *alike)
+
+
+def _skill_scopes(act: Act, tools: tuple[SkillTool, ...]) -> tuple[RememberScope, ...]:
+    """Return the scopes that allow the tools of a skill; none if the scan found something in the skill."""
+    if act.flagged or act.session is None:
+        return ()
+    own = any(tool.server == act.server for tool in tools)
+    others = any(tool.server != act.server for tool in tools)
+    return (*(("tools",) if own else ()), *(("all-tools",) if others else ()))
 
 
 def _server_scopes(act: Act, tools: tuple[ServerTool, ...]) -> tuple[RememberScope, ...]:
@@ -237,7 +271,9 @@ class Approver:
         self._grants = grants
         self._deadline = deadline
         self._clock = clock
-        self._queues: dict[Prompter, _PromptQueue] = {}
+        self._queues: dict[Prompter, PromptQueue] = {}
+        #: Set when an answer created a grant, for the requests that are shown at the same time.
+        self._granted_event = asyncio.Event()
 
     async def resolve(
         self,
@@ -262,7 +298,7 @@ class Approver:
             allowed = decision.effect == "allow"
             return ApprovalResult(allowed=allowed, by="policy", rule=decision.rule, reason=decision.reason)
         case = _PendingApproval(act, decision, session_grants, reevaluate, by_command)
-        problem = self._recall(case)
+        problem = await self._recall(case)
         if isinstance(problem, ApprovalResult):
             return problem
         if prompter is None:
@@ -273,28 +309,70 @@ class Approver:
     async def _ask(
         self, case: _PendingApproval, prompter: Prompter, question: Callable[[], ApprovalRequest]
     ) -> ApprovalResult:
-        queue = self._queues.setdefault(prompter, _PromptQueue())
+        queue = self._queues.setdefault(prompter, PromptQueue())
+        if shows_several(prompter):
+            return await self._ask_beside(case, prompter, queue, question)
         try:
             async with asyncio.timeout(self._deadline) as waiting, queue.turn(case.act.session or ""):
                 waiting.reschedule(None)
                 # The answer to an earlier request may have allowed this act too.
-                recalled = self._recall(case)
+                recalled = await self._recall(case)
                 if isinstance(recalled, ApprovalResult):
                     return recalled
                 return await self._put(case, prompter, _with_allowed_scopes(question()))
         except TimeoutError:
             return case.not_asked(f"earlier questions were not answered for {self._deadline:g} s", by="deadline")
-        except _QueueFull:
-            return case.not_asked(f"{_MAX_QUEUED} questions of this session wait for an answer already", by="deadline")
+        except QueueFull:
+            return case.not_asked(f"{MAX_QUEUED} questions of this session wait for an answer already", by="deadline")
         finally:
             if queue.idle:
                 self._queues.pop(prompter, None)
+
+    async def _ask_beside(
+        self,
+        case: _PendingApproval,
+        prompter: Prompter,
+        queue: PromptQueue,
+        question: Callable[[], ApprovalRequest],
+    ) -> ApprovalResult:
+        """Ask a prompter that shows several requests at once; a grant created meanwhile also answers the request."""
+        try:
+            with queue.shown(case.act.session or ""):
+                asking = asyncio.create_task(self._put(case, prompter, _with_allowed_scopes(question())))
+                try:
+                    return await self._answered_or_granted(case, asking)
+                finally:
+                    asking.cancel()
+                    await asyncio.wait((asking,))
+        except QueueFull:
+            return case.not_asked(f"{MAX_QUEUED} questions of this session wait for an answer already", by="deadline")
+        finally:
+            if queue.idle:
+                self._queues.pop(prompter, None)
+
+    async def _answered_or_granted(
+        self, case: _PendingApproval, asking: asyncio.Task[ApprovalResult]
+    ) -> ApprovalResult:
+        while True:
+            granted = asyncio.create_task(self._granted_event.wait())
+            try:
+                await asyncio.wait((asking, granted), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                granted.cancel()
+            if asking.done():
+                return asking.result()
+            recalled = await self._recall(case)
+            if isinstance(recalled, ApprovalResult):
+                return recalled
 
     async def _put(self, case: _PendingApproval, prompter: Prompter, question: ApprovalRequest) -> ApprovalResult:
         """Prompt the person; any failure is a denial."""
         try:
             async with asyncio.timeout(self._deadline) as timeout:
-                answer = await prompter(question)
+                asking = prompter(question)
+                if not inspect.isawaitable(asking):
+                    return case.not_asked("consent= is not an async function")
+                answer = await asking
         except TimeoutError:
             if not timeout.expired():
                 return case.not_asked("TimeoutError")
@@ -334,7 +412,7 @@ class Approver:
         reason, grant = f"the {answer.by} allowed it", None
         if answer.remember in question.can_remember:
             try:
-                grant = self._remember(act, answer, question.tools, case.session_grants)
+                grant = self._remember(act, answer, question, case.session_grants)
             except (ConfigError, ValueError) as problem:
                 reason += f"; it could not be remembered: {problem}"
         return ApprovalResult(
@@ -342,7 +420,7 @@ class Approver:
         )
 
     def _remember(
-        self, act: Act, answer: ApprovalAnswer, tools: tuple[ServerTool, ...], session_grants: SessionGrants | None
+        self, act: Act, answer: ApprovalAnswer, question: ApprovalRequest, session_grants: SessionGrants | None
     ) -> Grant:
         """Store a grant for an answer.
 
@@ -350,7 +428,12 @@ class Approver:
             ConfigError: the grants file cannot be read or written.
             ValueError: there is no store for it, or nothing identifies what was allowed.
         """
-        grant = self._granted(act, answer, tools)
+        skill_tools = question.skill_tools_of(answer.remember)
+        if skill_tools and session_grants is not None:
+            for each in make_skill_grants(act, skill_tools, now=self._clock()):
+                if not any(is_same_grant(kept, each) for kept in session_grants.all()):
+                    session_grants.add(each)
+        grant = self._granted(act, answer, question.tools)
         book = session_grants if grant.scope == "session" else self._grants
         if book is None:
             raise ValueError("there is no store for it")
@@ -358,6 +441,8 @@ class Approver:
         known = next((kept for kept in book.all() if is_same_grant(kept, grant)), None)
         if known is None:
             book.add(grant)
+            self._granted_event.set()
+            self._granted_event = asyncio.Event()
         return known or grant
 
     def _granted(self, act: Act, answer: ApprovalAnswer, tools: tuple[ServerTool, ...]) -> Grant:
@@ -369,20 +454,23 @@ class Approver:
             return make_server_grant(
                 act, "always", tools, now=now, read_only=True, expires=answer.expires, uses=answer.uses
             )
+        scope: GrantScope = "session" if length == "tools" or length == "all-tools" else length
         match = argument_pattern(act.arguments, vary=answer.vary, like=answer.like) if length == "alike" else None
-        return make_grant(act, length, now=now, match=match, expires=answer.expires, uses=answer.uses)
+        return make_grant(act, scope, now=now, match=match, expires=answer.expires, uses=answer.uses)
 
-    def _recall(self, case: _PendingApproval) -> ApprovalResult | str | None:
+    async def _recall(self, case: _PendingApproval) -> ApprovalResult | str | None:
         """Return the result of a grant that allows the act; None without one, a text if grants cannot be read."""
         now = self._clock()
         try:
             for book in (case.session_grants, self._grants):
                 # Another process may have used up the grant since it was found; then the next one is tried.
                 while book is not None and (grant := book.find(case.act, now)) is not None:
-                    if book.use(grant):
+                    count = book.count_use if isinstance(book, SessionGrants) and grant.uses is not None else None
+                    if book.use(grant) if count is None else await count(grant):
                         reason = f"allowed earlier ({grant.scope})"
+                        note = None if grant.skill is None else f"approved with the skill {grant.skill}"
                         return ApprovalResult(
-                            allowed=True, by=f"grant:{grant.id}", rule=case.decision.rule, reason=reason
+                            allowed=True, by=f"grant:{grant.id}", rule=case.decision.rule, reason=reason, note=note
                         )
         except ConfigError as problem:
             return str(problem)
@@ -438,69 +526,5 @@ class _PendingApproval(Struct, frozen=True):
 
 def _with_allowed_scopes(question: ApprovalRequest) -> ApprovalRequest:
     """Return a request that offers only the scopes for which it shows enough."""
-    shown = can_remember(question.act, question.definition, question.tools)
+    shown = can_remember(question.act, question.definition, question.tools, question.skill_tools)
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
-
-
-class _QueueFull(Exception):
-    """Too many requests of one session are queued."""
-
-
-class _PromptQueue:
-    """The requests that wait for one prompter, taking turns by session."""
-
-    def __init__(self) -> None:
-        """Start with an empty queue."""
-        self._busy = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is shown or queued."""
-        return not self._busy and not self._waiting
-
-    @asynccontextmanager
-    async def turn(self, session: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it while the context is open."""
-        if self._busy:
-            await self._wait(session)
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-            self._next()
-
-    async def _wait(self, session: str) -> None:
-        line = self._waiting.setdefault(session, deque())
-        if len(line) >= _MAX_QUEUED:
-            raise _QueueFull
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(mine)
-        try:
-            await mine
-        except BaseException:
-            if mine.done() and not mine.cancelled():
-                # The turn was assigned in the same loop iteration in which the waiter was cancelled.
-                self._busy = False
-                self._next()
-            else:
-                with suppress(ValueError):
-                    line.remove(mine)
-                if not line and self._waiting.get(session) is line:
-                    del self._waiting[session]
-            raise
-
-    def _next(self) -> None:
-        """Pass the turn to the session that has waited longest."""
-        while self._waiting:
-            session = next(iter(self._waiting))
-            line = self._waiting.pop(session)
-            mine = line.popleft() if line else None
-            if line:
-                # To the back of the queue.
-                self._waiting[session] = line
-            if mine is not None and not mine.done():
-                self._busy = True
-                mine.set_result(None)
-                return

@@ -7,10 +7,6 @@ The act that the policy decides about is built in one place too, from an item, a
 Lists, completions, approvals and calls all judge the same item. If each of them described it in its own way, a rule
 could hide an item and still allow its use. Acts that a person describes by hand (``policy test``, ``policy why``,
 ``grants allow``) are written as a plain ``Act``.
-
-Deferred grants are resolved here too. ``trunkline import`` writes them when the user allows the read-only tools of
-servers that never ran here; when such a server is first listed, the grant covers the read-only tools of that list, each
-with its pin. Tools added or changed later need approval.
 """
 
 from __future__ import annotations
@@ -20,17 +16,16 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.errors import ConfigError, LinkError, PolicyDenied, RequestFailed
+from trunkline.errors import LinkError, PolicyDenied, RequestFailed
 from trunkline.host.audit.trail import AuditEntry, AuditTrail, note_entry, result_digest
 from trunkline.host.authorization.approval import (
     ApprovalRequest,
@@ -46,15 +41,13 @@ from trunkline.host.authorization.denial_messages import (
     denied_message,
     needs_approval_message,
 )
-from trunkline.host.authorization.grants import Grant, GrantStore, ServerTool, make_deferred_grant, make_server_grant
+from trunkline.host.authorization.grants import ServerTool
 from trunkline.host.authorization.policy.decisions import NO_HINTS, Act, ActKind, Decision
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.authorization.skill_grants import SkillTool
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ActCompleted, ConsentAsked, EventBus
 from trunkline.host.integrity.pins.definitions import summarize_changes
-from trunkline.host.integrity.pins.records import ServerPins
-from trunkline.host.integrity.pins.store import endpoint_identity
-from trunkline.host.integrity.pins.views import pin_views, tool_views
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import Catalog
@@ -62,22 +55,29 @@ from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, Item
 from trunkline.host.upstreams.routing.channels import CallerChannel
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
+if TYPE_CHECKING:
+    from trunkline.host.requester import Requester
+
 __all__ = [
+    "ActSubject",
     "Authorizer",
     "CallRequest",
-    "DeferredGrants",
+    "PerformCall",
     "act_for_item",
     "act_for_server_request",
     "act_for_unlisted",
     "decode_arguments",
     "grantable_tools",
     "is_usable",
-    "read_only_grants",
+    "may_use",
     "usable_counts",
     "with_usable_counts",
 ]
 
 log = logging.getLogger("trunkline.host")
+
+#: The kinds of acts whose names are URIs, which may contain secrets.
+_NAMED_BY_URI = frozenset({"resource", "skill"})
 
 
 def act_for_item(
@@ -172,6 +172,12 @@ def is_usable(item: CatalogItem, policy: Policy) -> bool:
     return policy.is_visible(act_for_item(item, caller="user"))
 
 
+def may_use(item: CatalogItem, requester: Requester) -> bool:
+    """Return True if the caller may see a tool; an approval for several tools covers only such tools."""
+    act = act_for_item(item, caller=requester.caller, session=requester.session)
+    return (requester.serves is None or requester.serves(item)) and requester.policy.is_visible(act)
+
+
 def usable_counts(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[ItemKind, int]]:
     """Return the number of usable items of each server, by kind.
 
@@ -208,59 +214,26 @@ def grantable_tools(
     )
 
 
-def read_only_grants(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
-    """Return a grant without an expiry for the read-only tools of each server.
-
-    For a server that was listed before, it covers the pinned tools; for any other it is deferred to the first list.
-    """
-    views = pin_views(pinned)
-    made = []
-    for entry in entries:
-        reach = endpoint_identity(entry)[0]
-        tools = tool_views(views, entry.name, key=reach)
-        if not tools:
-            made.append(make_deferred_grant(entry.name, reach, now=now))
-            continue
-        known = [
-            ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable
-        ]
-        # A server without read-only tools gets no grant.
-        with suppress(ValueError):
-            act = Act(kind="tool", server=entry.name, name="")
-            grant = make_server_grant(act, "always", known, now=now, read_only=True)
-            made.append(replace(grant, expires=None))
-    return made
-
-
-class DeferredGrants:
-    """Resolves deferred grants with each catalog of a host; passed as ``HostCore(on_catalog=...)``."""
-
-    def __init__(self, grants: GrantStore, entry_of: Callable[[str], ServerEntry | None]) -> None:
-        """Resolve grants of this store; ``entry_of`` returns the entry of a server."""
-        self._grants = grants
-        self._entry_of = entry_of
-        self._last_reported: str | None = None
-
-    def __call__(self, catalog: Catalog) -> None:
-        """Resolve the grants whose servers are listed in this catalog."""
-        try:
-            for grant in self._grants.deferred():
-                if self._is_listed(catalog, grant.server, grant.awaits):
-                    self._grants.resolve(grant, grantable_tools(catalog, grant.server))
-        except ConfigError as problem:
-            # Without its grants a host asks, which is safe; the denial of the first call names the problem too.
-            if str(problem) != self._last_reported:
-                self._last_reported = str(problem)
-                log.warning("%s", problem)
-
-    def _is_listed(self, catalog: Catalog, server: str, reach: str | None) -> bool:
-        part, entry = catalog.parts.get(server), self._entry_of(server)
-        if part is None or entry is None or "tools/list" in part.offering.failures:
-            return False
-        return endpoint_identity(entry)[0] == reach
-
-
 PerformCall = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
+
+
+class ActSubject(Struct, frozen=True, kw_only=True):
+    """The subject of an act that is not a catalog item, such as a skill or a method of an extension."""
+
+    #: The pin of the subject, which an approval is bound to; None if there is none.
+    pin: str | None = None
+    title: str | None = None
+    description: str | None = None
+    #: Details that are shown to the user on demand.
+    definition: Any = None
+    #: The findings of the scan.
+    flagged: tuple[str, ...] = ()
+    #: The changes since the last approval, one line each.
+    changed: tuple[str, ...] = ()
+    #: The tools that a skill requests.
+    skill_tools: tuple[SkillTool, ...] = ()
+    #: The name under which it is pinned: then changes need approval, whatever a rule allows. None if it is not pinned.
+    pinned_as: str | None = None
 
 
 class CallRequest(Struct, frozen=True, kw_only=True):
@@ -273,7 +246,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     #: The server's own name or URI for it.
     name: str
     arguments: Mapping[str, Any]
-    #: The catalog item; None for a resource that is not listed.
+    #: The catalog item; None for a skill, or a resource that is not listed.
     item: CatalogItem | None
     session: HostSession
     channel: CallerChannel
@@ -292,6 +265,8 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     by_command: bool = True
     #: Returns the tools that an answer for the whole server would cover.
     tools: Callable[[], tuple[ServerTool, ...]] = tuple
+    #: The subject, if it is not a catalog item.
+    subject: ActSubject | None = None
 
     @property
     def act(self) -> Act:
@@ -300,7 +275,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
         trusted = self.entry.settings.trusted
         caller, session, arguments = self.caller, self.session, self.arguments
         if self.item is None:
-            return act_for_unlisted(
+            act = act_for_unlisted(
                 self.kind,
                 self.entry.name,
                 self.name,
@@ -308,6 +283,17 @@ class CallRequest(Struct, frozen=True, kw_only=True):
                 session=session,
                 arguments=arguments,
                 trusted=trusted,
+            )
+            subject = self.subject
+            if subject is None:
+                return act
+            changed = bool(subject.changed) and subject.pinned_as is not None
+            return replace(
+                act,
+                pin=subject.pin,
+                flagged=bool(subject.flagged),
+                changed=changed,
+                pinned_as=subject.pinned_as,
             )
         uri = self.name if self.kind == "resource" else None
         return act_for_item(self.item, caller=caller, session=session, arguments=arguments, uri=uri, trusted=trusted)
@@ -338,22 +324,22 @@ class Authorizer:
         decision = _without_proxy_default(case, case.policy.decide(act, now=time.time()))
         act_id = self._act_ids()
         arguments: Mapping[str, Any] = case.arguments
-        by = "policy"
+        by, granted = "policy", None
         if decision.effect != "allow":
             ruling = _consent_result(case, act, decision) or await self._settle(case, act, decision)
-            by = ruling.by
+            by, granted = ruling.by, ruling.note
             if not ruling.allowed:
                 self._deny(case, act, act_id, decision, ruling)
             if ruling.arguments is not None:
                 arguments = ruling.arguments
                 act = replace(act, arguments=arguments)
-        note = _taint_note(case, act)
+        note = "; ".join(each for each in (granted, _taint_note(case, act)) if each) or None
         self._record(case, act, act_id, "begun", effect=decision.effect, rule=decision.rule, by=by, note=note)
-        outcome, digest = "error", None
+        outcome, digest, size = "error", None, None
         try:
             result, raw = await case.work(arguments)
             _add_taint(case, act)
-            digest = result_digest(bytes(raw))
+            digest, size = result_digest(bytes(raw)), len(raw)
             outcome = "tool-error" if isinstance(result, t.CallToolResult) and result.is_error else "ok"
             return result
         except asyncio.CancelledError:
@@ -368,7 +354,7 @@ class Authorizer:
             raise
         finally:
             seconds = time.perf_counter() - started
-            self._end(act, act_id, outcome=outcome, digest=digest, seconds=seconds)
+            self._end(act, act_id, outcome=outcome, digest=digest, seconds=seconds, size=size)
 
     def record_server_request(self, act: Act, decision: Decision) -> None:
         """Record a request of a server and the policy's decision on it; its content is not recorded."""
@@ -442,7 +428,7 @@ class Authorizer:
                 stage=stage,
                 kind=act.kind,
                 server=act.server,
-                name=redaction.text(act.name) if act.kind == "resource" else act.name,
+                name=redaction.text(act.name) if act.kind in _NAMED_BY_URI else act.name,
                 session=act.session,
                 principal=act.principal,
                 profile=act.profile,
@@ -453,17 +439,19 @@ class Authorizer:
             )
         )
 
-    def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
+    def _end(
+        self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float, size: int | None
+    ) -> None:
         name = self._secrets.hide(act.name)
         if self._events.subscriptions:
-            self._events.publish(ActCompleted(act.server, name, act.kind, outcome, seconds))
+            self._events.publish(ActCompleted(act.server, name, act.kind, outcome, seconds, size))
         if self._audit is not None:
             self._audit.record(
                 AuditEntry(
                     act_id=act_id,
                     stage="ended",
                     server=act.server,
-                    name=self._secrets.redaction().text(name) if act.kind == "resource" else name,
+                    name=self._secrets.redaction().text(name) if act.kind in _NAMED_BY_URI else name,
                     outcome=outcome,
                     digest=digest,
                     latency_ms=int(seconds * 1_000_000) / 1000,
@@ -499,7 +487,10 @@ def _consent_result(case: CallRequest, act: Act, decision: Decision) -> Approval
 
 def _change_note(case: CallRequest) -> str | None:
     """Return how the definition differs from the accepted one; None if it does not."""
-    changed = () if case.item is None else case.item.changed
+    if case.item is not None:
+        changed = case.item.changed
+    else:
+        changed = () if case.subject is None or case.subject.pinned_as is None else case.subject.changed
     return f"What changed: {summarize_changes(changed)}" if changed else None
 
 
@@ -519,20 +510,22 @@ def _add_taint(case: CallRequest, act: Act) -> None:
 
 
 def _approval_request(case: CallRequest, act: Act, decision: Decision) -> ApprovalRequest:
-    definition = None if case.item is None else case.item.definition
+    subject, item = case.subject or ActSubject(), case.item
+    definition = subject.definition if item is None else item.definition
     return ApprovalRequest(
         act=act,
         decision=decision,
-        title=getattr(definition, "title", None) or act.name,
-        description=getattr(definition, "description", None),
+        title=getattr(definition, "title", None) or subject.title or act.name,
+        description=getattr(definition, "description", None) or subject.description,
         command=case.command,
         arguments=dict(case.arguments),
         definition=definition,
         editable=act.kind == "tool",
         tainted_by=_taint_source(case, act),
-        warnings=() if case.item is None else case.item.flagged,
-        changed=() if case.item is None else case.item.changed,
+        warnings=subject.flagged if item is None else item.flagged,
+        changed=subject.changed if item is None else item.changed,
         tools=case.tools() if act.kind == "tool" else (),
+        skill_tools=subject.skill_tools,
     )
 
 

@@ -75,6 +75,8 @@ def needs_approval_message(
     if problem is not None:
         text += f" {problem.rstrip('.')}."
     command = allow_command(act, by_command=by_command)
+    if act.flagged and act.kind == "skill":
+        return f"{text}{ALLOW_IT}load it where you can be asked"
     if act.flagged or act.changed:
         accepted = msgspec.structs.replace(act, flagged=False, changed=False)
         grant = allow_command(accepted, by_command=by_command) if no_prompt_reason == MODE_NEVER_ASKS else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
@@ -109,6 +109,10 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     profile: str | None = None
     #: The session it is limited to, if any.
     session: str | None = None
+    #: The skill (``server/uri``) whose requested tools it allows, while the skill is loaded; None for any other grant.
+    skill: str | None = None
+    #: The digest of the skill's files, as they were approved.
+    skill_pin: str | None = None
     #: The arguments it is limited to; None for any.
     match: ArgumentPattern | None = None
     #: It was given while the session was tainted, and says so.
@@ -152,6 +156,8 @@ def covers(grant: Grant, act: Act, now: float) -> bool:
         and _matches_definition(grant, act)
         and (grant.session is None or grant.session == act.session)
         and _is_valid(grant, now)
+        # The approval is for the model that reads the skill, not for a page of a server.
+        and (grant.skill is None or act.caller != "app")
         and (not act.tainted or _holds_tainted(grant, act))
         and (grant.flagged or not (act.flagged or act.changed))
         and (grant.match is None or (act.arguments is not None and grant.match.matches(act.arguments)))
@@ -164,9 +170,12 @@ def allow_command(act: Act, *, by_command: bool = True) -> str | None:
     ``by_command`` is False where the command line has no access to the host's grants: servers that are objects of a
     program, and hosts that keep their files elsewhere.
     """
-    target = shlex.quote(f"{act.server}/{act.name}")
-    if act.flagged or act.changed:
+    target = shlex.quote(f"{act.server}/{act.name if act.pinned_as is None else act.pinned_as}")
+    if (act.flagged or act.changed) and act.kind != "skill":
         return f"trunkline pins accept {target}"
+    if act.pinned_as is not None:
+        # Grants of the command line are for tools that are pinned under their own name.
+        return None
     if not by_command or act.kind != "tool" or act.pin is None or act.tainted:
         return None
     words = ["trunkline grants allow", target]
@@ -208,12 +217,12 @@ def make_grant(
     expires: float | None = None,
     uses: int | None = None,
 ) -> Grant:
-    """Make a grant for an act and similar ones; one that outlives its session expires after 30 days by default.
+    """Create a grant for an act and similar ones; one that outlives its session expires after 30 days by default.
 
     Raises:
-        ValueError: nothing identifies what was allowed: a tool without a pin, or ``alike`` without arguments.
+        ValueError: the act cannot be identified: a tool or skill without a pin, or ``alike`` without arguments.
     """
-    if act.kind == "tool" and act.pin is None:
+    if act.kind in ("tool", "skill") and act.pin is None:
         raise ValueError(f"{act.server}/{act.name} has no pin, so nothing identifies what would be allowed")
     if (scope == "alike") is not (match is not None):
         raise ValueError("a grant has an argument pattern if and only if its scope is alike")
@@ -290,6 +299,8 @@ class SessionGrants:
     def __init__(self) -> None:
         """Start without grants."""
         self._kept: dict[str, Grant] = {}
+        #: Uses a grant once for all workers of a gateway; None if there is one process.
+        self.count_use: Callable[[Grant], Awaitable[bool]] | None = None
 
     def find(self, act: Act, now: float) -> Grant | None:
         """Return a grant that allows an act; None if there is none."""
@@ -298,6 +309,10 @@ class SessionGrants:
     def add(self, grant: Grant) -> None:
         """Add a grant."""
         self._kept[grant.id] = grant
+
+    def replace(self, grants: Iterable[Grant]) -> None:
+        """Replace all grants."""
+        self._kept = {grant.id: grant for grant in grants}
 
     def use(self, grant: Grant) -> bool:
         """Use a grant once; return False if it is used up or revoked."""
@@ -314,6 +329,11 @@ class SessionGrants:
     def all(self) -> list[Grant]:
         """Return all grants."""
         return list(self._kept.values())
+
+    @property
+    def has_skills(self) -> bool:
+        """Whether any grant came with a skill."""
+        return any(grant.skill is not None for grant in self._kept.values())
 
 
 class GrantStore:

@@ -34,7 +34,7 @@ from trunkline.host.chat.history import History, SavedConversation, save_convers
 from trunkline.host.chat.prompt_builder import PromptBuilder
 from trunkline.host.chat.rendering import Rendered, RenderedBlock
 from trunkline.host.chat.spill import Spill
-from trunkline.host.chat.tool_calls import ToolCaller
+from trunkline.host.chat.tool_calls import ResultCallback, ToolCaller
 from trunkline.host.chat.toolbox import HOST_SERVER
 from trunkline.host.chat.turn import ChatTurn
 from trunkline.host.core import HostCore
@@ -69,6 +69,10 @@ class ChatParticipants(Struct, frozen=True, kw_only=True):
     request_handler: ServerRequestHandler
     #: Asks a person for approval; None if there is no one to ask.
     prompter: Prompter | None = None
+    #: The user picked the attachments and prompts, so default rules require no further approval for them.
+    typed: bool = False
+    #: Called with the raw result of each call.
+    on_result: ResultCallback | None = None
 
 
 class Conversation:
@@ -111,6 +115,8 @@ class Conversation:
             prompter=parties.prompter,
             spill=spill,
             options=options,
+            typed=parties.typed,
+            on_result=parties.on_result,
         )
         self._attached: list[tuple[str | None, RenderedBlock]] = []
         self._turn: ChatTurn | None = None
@@ -175,6 +181,7 @@ class Conversation:
         await self._stop()
         for each in attachments:
             await self._attach(each)
+        await self._prompt.list_skills()
         turn = self._turn = ChatTurn(self._prompt, self._caller)
         self._add(text, turn)
         turn.begin()
@@ -200,6 +207,7 @@ class Conversation:
         if self._turn is not None:
             raise RuntimeError("a turn is running: cancel it first")
         self._prompt.history.clear()
+        self._caller.skills.clear()
         self._prompt.spill.clear()
         self._prompt.spilled_ids.clear()
         self._attached.clear()
@@ -248,7 +256,7 @@ class Conversation:
         result = await self._core.read_resource(owner, own, item, requester)
         limit = self._prompt.options.result_ceiling
         rendered = self._prompt.renderer.resource(result.contents, limit=limit)
-        head = TextBlock(f"[The user attached this resource of the server {owner}:]")
+        head = TextBlock(f"[The user attached this resource of the server {owner}: {own}]")
         self._attached += [(owner, head), *((owner, block) for block in rendered.content)]
         return rendered
 

@@ -26,6 +26,7 @@ from trunkline.host.chat.toolbox import (
 from trunkline.host.core import HostCore
 from trunkline.host.models.interface import ImageBlock, Model, ModelRequest, ToolResultBlock, Usage
 from trunkline.host.session import HostSession
+from trunkline.host.skills import HostSkill
 from trunkline.host.upstreams.catalog.items import estimate_tokens
 
 __all__ = ["PromptBuilder"]
@@ -41,6 +42,7 @@ _SMALL = 80
 _LONGEST_ANSWER = 16_384  # Some providers reserve the maximum against the rate limit before they answer.
 # The share of the window for all results of one answer, and the minimum tokens of each.
 _RESULTS_SHARE = 0.5
+_SKILL_SECONDS = 5.0  # Timeout for listing the skills of a server before a message is sent.
 _LEAST_RESULT = 200  # With less, a model sees neither a result nor the note on how to read the rest.
 
 
@@ -106,7 +108,8 @@ class PromptBuilder:
     def refresh(self) -> tuple[list[str], str | None]:
         """Update the toolbox from the catalog; return notices for the person, and a note for the model, if any."""
         catalog, traits = self.core.catalog, self.model.traits
-        seen = (catalog.counter, self.session.taint.sources, self._needs_outputs, self.model.name)
+        skills = tuple((each.label, each.pin) for each in self._known_skills())
+        seen = (catalog.counter, self.session.taint.sources, self._needs_outputs, self.model.name, skills)
         if seen == self._seen:
             return [], None
         first, self._seen = self._seen is None, seen
@@ -136,7 +139,16 @@ class PromptBuilder:
             always=frozenset(name for name, each in upstreams.items() if each.entry.settings.always_load),
             notes=away,
             outputs=self._needs_outputs,
+            skills=self._known_skills(),
         )
+
+    async def list_skills(self) -> None:
+        """List the skills of the servers that have any, for the next ``refresh``; their files are not read."""
+        if self.model.traits.tools:
+            await self.core.skills.listed(self.session, seconds=_SKILL_SECONDS)
+
+    def _known_skills(self) -> tuple[HostSkill, ...]:
+        return tuple(self.core.skills.known(self.session))
 
     @property
     def _needs_outputs(self) -> bool:

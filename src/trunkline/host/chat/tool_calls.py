@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,8 +25,10 @@ from trunkline.errors import LinkError, PolicyDenied, TrunklineError
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
 from trunkline.host.authorization.denial_messages import ALLOW_IT
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.authorization.prompters import shows_several
 from trunkline.host.chat.events import CallFinished, CallProgressed, CallProposed, CallStarted, ChatEvent, ChatOptions
 from trunkline.host.chat.rendering import Rendered, Renderer, result_limit
+from trunkline.host.chat.skill_tools import SKILL_TOOLS, LoadedSkills, find_skill
 from trunkline.host.chat.spill import Spill
 from trunkline.host.chat.toolbox import (
     HOST_SERVER,
@@ -36,16 +39,19 @@ from trunkline.host.chat.toolbox import (
     search_tools,
 )
 from trunkline.host.config.model import ServerEntry
-from trunkline.host.core import HostCore, Requester
+from trunkline.host.core import HostCore
 from trunkline.host.models.interface import TextBlock, ToolResultBlock, ToolUseBlock
+from trunkline.host.requester import Requester
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.session import HostSession
+from trunkline.host.skills import HostSkill
 from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.search import CALL_TOOL, SEARCH_TOOL
 from trunkline.host.upstreams.routing.channels import LocalChannel
 from trunkline.protocol.json_schema import SchemaError, Validator, compile_schema
 
 __all__ = [
+    "CURRENT_CALL",
     "STOP_AFTER_REPEATS",
     "WARN_AFTER_REPEATS",
     "CallBatch",
@@ -54,6 +60,7 @@ __all__ = [
     "PausingRequestHandler",
     "PlannedCall",
     "RepeatCounter",
+    "ResultCallback",
     "ToolCaller",
     "TurnTimer",
     "plan_calls",
@@ -120,6 +127,11 @@ class PausingPrompter:
         #: The arguments as edited by the person; None if unchanged.
         self.changed: dict[str, Any] | None = None
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether the wrapped prompter shows several requests at once."""
+        return shows_several(self._prompter)
+
     async def __call__(self, question: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask the person."""
         with self._timer.pause():
@@ -182,6 +194,10 @@ class RepeatCounter:
 log = logging.getLogger("trunkline.host.chat")
 
 EmitEvent = Callable[[ChatEvent], None]
+#: Called with the id of a call, its tool, its arguments, and its complete result.
+ResultCallback = Callable[[str, CatalogItem, dict[str, Any], t.CallToolResult], None]
+#: The id of the call made by the current asyncio task; a prompter shows its question beside that call.
+CURRENT_CALL: ContextVar[str | None] = ContextVar("trunkline.chat.call", default=None)
 
 _PREVIEW = 400  # A few lines in a user interface.
 _MOST_PROBLEMS = 5  # A model corrects a few at once.
@@ -198,11 +214,15 @@ class PlannedCall(Struct, frozen=True, kw_only=True, eq=False):
     arguments: dict[str, Any] | None
     item: CatalogItem | None = None
     own: str | None = None
+    #: The skill, if it is loaded or one of its files is read.
+    skill: HostSkill | None = None
     problem: str | None = None
 
     @property
     def server(self) -> str | None:
-        """The server of the tool; None if there is no such tool."""
+        """The server of the tool or skill; None if there is no such tool."""
+        if self.skill is not None:
+            return self.skill.server
         return self.item.server if self.item is not None else HOST_SERVER if self.own is not None else None
 
     @property
@@ -241,6 +261,11 @@ def _plan_call(use: ToolUseBlock, toolbox: Toolbox) -> PlannedCall:
             name, arguments = parse_inner_call(arguments)
         except HostToolError as problem:
             return PlannedCall(use=use, name=name, arguments=arguments, own=CALL_TOOL, problem=str(problem))
+    elif name in SKILL_TOOLS and name in toolbox.own:
+        found = find_skill(toolbox.skills, arguments)
+        if isinstance(found, str):
+            return PlannedCall(use=use, name=name, arguments=arguments, own=name, problem=found)
+        return PlannedCall(use=use, name=name, arguments=arguments, own=name, skill=found)
     elif name in toolbox.own:
         return PlannedCall(use=use, name=name, arguments=arguments, own=name)
     item = toolbox.by_name.get(name)
@@ -284,8 +309,13 @@ class ToolCaller:
         prompter: Prompter | None,
         spill: Spill,
         options: ChatOptions,
+        typed: bool = False,
+        on_result: ResultCallback | None = None,
     ) -> None:
-        """Call servers through the core; the handler answers their requests, the prompter asks for approval."""
+        """Call servers through the core; the handler answers their requests, the prompter asks for approval.
+
+        ``typed``: default rules require no approval for attachments and prompts that the user picks.
+        """
         self._core = core
         self._session = session
         self._policy = policy
@@ -293,11 +323,15 @@ class ToolCaller:
         self._prompter = prompter
         self._spill = spill
         self._options = options
+        self._typed = typed
+        self._on_result = on_result
         #: The time limit of the turn, which is paused while a person is asked.
         self.timer: TurnTimer = TurnTimer()
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._everywhere = asyncio.Semaphore(max(1, options.limits.calls_at_once))
         self._validators: dict[str, Validator | None] = {}
+        #: The skills that are loaded in this conversation.
+        self.skills: LoadedSkills = LoadedSkills(core, session)
 
     def requester(
         self, *, caller: str, on_progress: Callable[[t.ProgressNotificationParams], object] | None = None
@@ -310,6 +344,7 @@ class ToolCaller:
             policy=self._policy,
             prompter=None if self._prompter is None else PausingPrompter(self._prompter, self.timer),
             caller=caller,
+            consented_by="user" if self._typed and caller == "user" else None,
         )
 
     async def run(self, plans: Sequence[tuple[PlannedCall, int]], batch: CallBatch) -> None:
@@ -323,6 +358,8 @@ class ToolCaller:
 
     async def _call(self, plan: PlannedCall, times: int, batch: CallBatch) -> None:
         started, call_id = time.perf_counter(), plan.use.id
+        # Each call has a task of its own, so that nothing needs to be reset.
+        CURRENT_CALL.set(call_id)
         try:
             outcome = await self._outcome(plan, times, batch)
         except asyncio.CancelledError:
@@ -353,6 +390,10 @@ class ToolCaller:
             return _failed(plan.problem)
         if times >= STOP_AFTER_REPEATS:
             return _failed(f"Not called: you made this same call {times} times in a row.")
+        if plan.skill is not None:
+            async with self._slot(plan.skill.server), self._everywhere:
+                batch.tell(CallStarted(plan.use.id))
+                return await self._with_skill(plan, plan.skill, batch)
         if plan.own is not None:
             batch.tell(CallStarted(plan.use.id))
             return await self._at_host(plan, batch)
@@ -386,6 +427,23 @@ class ToolCaller:
         shown = text[: int(limit * 3.6)]
         return _CallOutcome(rendered=Rendered((TextBlock(shown),)))
 
+    async def _with_skill(self, plan: PlannedCall, skill: HostSkill, batch: CallBatch) -> _CallOutcome:
+        """Load a skill, or read one of its files."""
+        assert plan.own is not None
+        try:
+            text = await self.skills.run(plan.own, skill, plan.arguments or {}, self.requester(caller="model"))
+        except PolicyDenied as denial:
+            return _denied(str(denial))
+        except TrunklineError as error:
+            return _failed(str(error))
+        except Exception as error:
+            log.exception("%s of %s failed", plan.own, skill.label)
+            return _failed(f"{skill.label} failed inside the host: {type(error).__name__}")
+        # A skill is not shortened to the usual size: part of the instructions may be worse than none.
+        limit = min(self._options.result_ceiling, batch.most_tokens)
+        result = t.CallToolResult(content=[t.TextContent(text=text)])
+        return _CallOutcome(rendered=await asyncio.to_thread(batch.renderer.result, result, limit=limit))
+
     # --- server tools -----------------------------------------------------------------------------------------------
 
     async def _at_server(self, plan: PlannedCall, item: CatalogItem, batch: CallBatch) -> _CallOutcome:
@@ -410,6 +468,8 @@ class ToolCaller:
         limit = result_limit(definition, usual=self._options.result_tokens, ceiling=ceiling)
         rendered = await asyncio.to_thread(batch.renderer.result, result, limit=limit)
         changed = requester.prompter.changed if isinstance(requester.prompter, PausingPrompter) else None
+        if self._on_result is not None:
+            self._on_result(plan.use.id, item, arguments if changed is None else changed, result)
         if changed is not None:
             # A model that believes its own arguments were used would draw wrong conclusions.
             note = f"[The user changed the arguments to {msgspec.json.encode(changed).decode()}]"

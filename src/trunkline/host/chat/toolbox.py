@@ -1,11 +1,11 @@
 """What a model is offered at a moment.
 
 The tools that it may see, converted for its provider, the mapping back from names, and the host's own tools (two that
-page and search outputs, two that stand for a large catalog). The policy decides what a model may see, the share of
-its window whether tools are listed or searched, and the provider's dialect how each is converted and which cannot be.
-The toolbox is rebuilt when the catalog changes, with a summary of what changed. The host's own tools read only what
-the conversation has already, so they need no approval; what call_tool calls is authorized as if it had been called by
-its own name. The model is offered tools only: no prompts and no resources.
+page and search outputs, two that stand for a large catalog, two for skills). The policy decides what a model may see,
+the share of its window whether tools are listed or searched, and the provider's dialect how each is converted and which
+cannot be. The toolbox is rebuilt when the catalog changes, with a summary of what changed. The host's own tools read
+only what the conversation has already, so they need no approval; what call_tool calls is authorized as if it had been
+called by its own name. The model is offered tools and skills only: no prompts and no resources.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.chat.skill_tools import skill_tools
 from trunkline.host.chat.spill import Spill, SpillError
 from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec
 from trunkline.host.models.interface import ToolSpec
 from trunkline.host.session import HostSession
+from trunkline.host.skills import HostSkill, act_for_skill
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
 from trunkline.host.upstreams.catalog.names import split_ambiguous, wire_name
@@ -174,10 +176,17 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str] = _NOTHING
     #: Whether there may be spilled outputs, so that the tools for them are offered.
     outputs: bool = False
+    #: The skills of the servers.
+    skills: tuple[HostSkill, ...] = ()
 
     def is_visible(self, item: CatalogItem) -> bool:
-        """Return True if the model may see a tool."""
-        return self.policy.is_visible(act_for_item(item, caller="model", session=self.session))
+        """Return True if the model may see a tool; never one that is for pages alone."""
+        return item.for_model and self.policy.is_visible(act_for_item(item, caller="model", session=self.session))
+
+    def visible_skills(self) -> list[HostSkill]:
+        """Return the skills that the model may see."""
+        acts = ((each, act_for_skill(each, caller="model", session=self.session)) for each in self.skills)
+        return [each for each, act in acts if self.policy.is_visible(act)]
 
 
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
@@ -189,6 +198,8 @@ class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
     by_name: Mapping[str, CatalogItem] = MappingProxyType({})
     #: The host's own tools, by name.
     own: Mapping[str, t.Tool] = MappingProxyType({})
+    #: The skills that can be loaded, by label.
+    skills: Mapping[str, HostSkill] = MappingProxyType({})
     #: The tools that are not offered, with the reasons, by id.
     skipped: Mapping[str, str] = _NOTHING
     #: The search index; None if tools are listed.
@@ -228,7 +239,8 @@ def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
             except UnsupportedTool as problem:
                 skipped[item.id] = str(problem)
     usable = {name: item for name, item in named.items() if item.id not in skipped}
-    own = _own_tools(catalog, view, usable.values(), searched=exposure.searched)
+    skills = view.visible_skills()
+    own = [*_own_tools(catalog, view, usable.values(), searched=exposure.searched), *skill_tools(skills)]
     own, overview = _brief(own, view.dialect.longest_description)
     own_specs = [to_tool_spec(tool, tool.name, view.dialect) for tool in own]
     tokens, counts = _shares(specs, usable, own_specs)
@@ -236,6 +248,7 @@ def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
         specs=(*own_specs, *specs.values()),
         by_name=MappingProxyType(usable),
         own=MappingProxyType({tool.name: tool for tool in own}),
+        skills=MappingProxyType({each.label: each for each in skills}),
         skipped=MappingProxyType(skipped),
         index=SearchIndex(usable.values(), instructions=catalog.instructions) if exposure.searched else None,
         overview=overview,

@@ -63,6 +63,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "health_seconds": "health_seconds",
         "roots": "roots",
         "asks": "asks",
+        "extensions": "extensions",
         "trusted": "trusted",
         "tools": "tools",
         "prompts": "prompts",

@@ -107,6 +107,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     #: What it may request from the caller: ``sampling``, ``elicitation``, ``roots``; None for all that the caller
     #: supports.
     asks: tuple[str, ...] | None = None
+    #: The extensions of the server that the gateway forwards, by identifier, each with its methods.
+    extensions: dict[str, tuple[str, ...]] = {}
     #: Whether its annotations are believed, so that they may also lower the level of a tool.
     trusted: bool = False
     tools: Filters = NO_FILTERS

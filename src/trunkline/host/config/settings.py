@@ -164,6 +164,17 @@ def _asks(key: str, node: JsonNode, reader: EntryReader) -> tuple[str, ...]:
     return () if unknown or words is None else words
 
 
+def _extensions(key: str, node: JsonNode, reader: EntryReader) -> dict[str, tuple[str, ...]] | None:
+    """Parse the extensions that the gateway forwards: a list of identifiers, or their methods by identifier."""
+    if isinstance(node, JsonArray):
+        return dict.fromkeys(_words(key, node, reader) or (), ())
+    if not isinstance(node, JsonObject):
+        reader.report_expected(key, node, "a list of identifiers, or an object from identifiers to lists of methods")
+        return None
+    reader.check_repeated(key, node)
+    return {id: _words(f"{key}.{id}", member.value, reader) or () for id, member in node.members.items()}
+
+
 def _raw(key: str, node: JsonNode, reader: EntryReader) -> Any:
     return reader.tree(key, node)
 
@@ -261,6 +272,7 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "health_seconds": _seconds_or_none,
         "roots": _roots,
         "asks": _asks,
+        "extensions": _extensions,
         "trusted": read_flag,
         "tools": _filters,
         "prompts": _filters,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec import Struct
@@ -26,10 +27,25 @@ from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.net.addresses import is_loopback
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from trunkline.auth.verifiers import ServerAuth
+    from trunkline.host.gateway.metrics import GatewayMetrics
+    from trunkline.host.gateway.worker_links import WorkerLinks
+    from trunkline.protocol.rate_limit import RateLimit
+    from trunkline.server.task_options import SlowCalls
     from trunkline.transports.http.server.endpoint import Endpoint
 
-__all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "gateway_exposure", "serve"]
+__all__ = [
+    "GatewayApp",
+    "Profile",
+    "ServeOptions",
+    "application",
+    "check_authentication",
+    "gateway_exposure",
+    "listen_address",
+    "serve",
+]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -45,6 +61,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     search: str | None = None
     #: The approval mode, if it differs from the gateway's.
     approval: ApprovalMode | None = None
+    #: How slow calls of its clients without tasks are served, if it differs from the gateway's setting.
+    slow_calls: SlowCalls | None = None
+    task_after: float | None = None
 
 
 class ServeOptions(TypedDict, total=False):
@@ -70,19 +89,29 @@ class ServeOptions(TypedDict, total=False):
     search: str
     window_tokens: int
     share: float
+    #: How slow calls of clients without tasks are served: ``hold`` (the default) or ``poll``.
+    slow_calls: SlowCalls
+    #: Seconds after which a client of the tasks extension gets a task instead of waiting.
+    task_after: float
+    #: An SQLite file that keeps tasks when the gateway is restarted.
+    tasks_file: str | None
     name: str
     certfile: str | None
     keyfile: str | None
     allowed_hosts: Sequence[str]
     allowed_origins: Sequence[str]
     resource: str | None
+    #: How many HTTP requests one caller may send: a ``RateLimit``, or text such as ``10/s``.
+    rate_limit: RateLimit | str | None
     #: Called when serving begins, with the URL and the token, if one is required; over stdio with ``stdio`` and None.
     started: Callable[[str, str | None], None] | None
     stopping: asyncio.Event | None
+    #: ``[HOST:]PORT`` at which metrics and health are served; over stdio too.
+    metrics: str | int | None
 
 
-async def serve(assembly: Assembly, options: ServeOptions) -> None:
-    """Serve a host until ``stopping`` is set or the transport closes.
+async def serve(assembly: Assembly, options: ServeOptions, worker: WorkerLinks | None = None) -> None:
+    """Serve a host until ``stopping`` is set or the transport closes; ``worker`` connects it to other workers.
 
     Raises:
         ConfigError: the options are invalid; the message says what to change.
@@ -94,25 +123,46 @@ async def serve(assembly: Assembly, options: ServeOptions) -> None:
         return
     from trunkline.transports.http.server.serve import serve as serve_http
 
-    host, port = _address(address)
+    host, port = listen_address(address)
+    auth, token = check_authentication(options)
+    app = _application(assembly, options, auth, worker)
+    tell = options.get("started")
+    try:
+        if worker is not None:
+            await worker.start(assembly.core, list(app.gateways))
+        measured = options.get("metrics") if worker is None else worker.reports
+        async with _measured(assembly, measured, app.gateways) as metrics:
+            if metrics is not None:
+                metrics.endpoints.extend(app.endpoints)
+            await serve_http(
+                app,
+                limits=assembly.core.limits,
+                host=host,
+                port=port,
+                certfile=options.get("certfile"),
+                keyfile=options.get("keyfile"),
+                started=None if tell is None else lambda url: tell(f"{url.rstrip('/')}{app.path}", token),
+                stopping=options.get("stopping"),
+                traffic=metrics,
+                connections=None if worker is None else worker.connections,
+            )
+    finally:
+        await app.aclose()
+        if worker is not None:
+            await worker.aclose()
+
+
+def check_authentication(options: ServeOptions) -> tuple[Any, str | None]:
+    """Return the verifier to use, and the token to show to the user; a token is generated if there is none.
+
+    Raises:
+        ConfigError: they are invalid, or others can reach the gateway without authentication.
+    """
+    host, _ = listen_address(options.get("http") or 0)
     auth, token = _auth(options)
     if auth is None and not is_loopback(host.strip("[]"), below=False):
         raise ConfigError(f"{host} can be reached by others, so it needs authentication: leave out --no-auth.")
-    app = _application(assembly, options, auth)
-    tell = options.get("started")
-    try:
-        await serve_http(
-            app,
-            limits=assembly.core.limits,
-            host=host,
-            port=port,
-            certfile=options.get("certfile"),
-            keyfile=options.get("keyfile"),
-            started=None if tell is None else lambda url: tell(f"{url.rstrip('/')}{app.path}", token),
-            stopping=options.get("stopping"),
-        )
-    finally:
-        await app.aclose()
+    return auth, token
 
 
 def application(assembly: Assembly, options: ServeOptions) -> GatewayApp:
@@ -127,9 +177,14 @@ class GatewayApp:
 
     def __init__(self, gateways: Sequence[Gateway], endpoints: Mapping[str, Endpoint], path: str) -> None:
         """Serve these gateways; ``endpoints`` are by path."""
-        self._gateways = gateways
+        self.gateways = gateways
         self._endpoints = dict(sorted(endpoints.items(), key=lambda pair: -len(pair[0])))
         self.path = path
+
+    @property
+    def endpoints(self) -> Collection[Endpoint]:
+        """The endpoints of the gateways."""
+        return self._endpoints.values()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Dispatch a request to the gateway for its path."""
@@ -154,7 +209,7 @@ class GatewayApp:
     async def aclose(self) -> None:
         """Close the gateways; the host stays open."""
         await asyncio.gather(*(endpoint.aclose() for endpoint in self._endpoints.values()))
-        await asyncio.gather(*(gateway.aclose() for gateway in self._gateways))
+        await asyncio.gather(*(gateway.aclose() for gateway in self.gateways))
 
     async def _live(self, receive: Any, send: Any) -> None:
         while True:
@@ -177,19 +232,34 @@ async def _serve_stdio(assembly: Assembly, options: ServeOptions) -> None:
     try:
         if started is not None:
             started("stdio", None)
-        await gateway.run_async("stdio")
+        async with _measured(assembly, options.get("metrics"), [gateway]):
+            await gateway.run_async("stdio")
     finally:
         await gateway.aclose()
 
 
-def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> GatewayApp:
+@asynccontextmanager
+async def _measured(
+    assembly: Assembly, address: str | int | socket | None, gateways: Sequence[Gateway]
+) -> AsyncIterator[GatewayMetrics | None]:
+    """Serve metrics and health while the context is active, if there is an address."""
+    if address is None:
+        yield None
+        return
+    from trunkline.host.gateway.metrics import gateway_metrics
+
+    async with gateway_metrics(assembly.core, gateways, address) as metrics:
+        yield metrics
+
+
+def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: WorkerLinks | None = None) -> GatewayApp:
     path = options.get("path", "/mcp").rstrip("/")
     profiles: dict[str | None, Profile | None] = {None: None}
     profiles.update(options.get("profiles") or {})
     gateways: list[Gateway] = []
     endpoints: dict[str, Endpoint] = {}
     for name, profile in profiles.items():
-        gateway = _gateway(assembly, options, name, profile)
+        gateway = _gateway(assembly, options, name, profile, worker)
         gateways.append(gateway)
         where = path if name is None else f"{path}/{name}"
         endpoints[where] = gateway.asgi(
@@ -198,11 +268,19 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> Gatewa
             allowed_hosts=options.get("allowed_hosts", ()),
             allowed_origins=options.get("allowed_origins", ()),
             resource=options.get("resource") if name is None else None,
+            rate_limit=options.get("rate_limit"),
+            backplane=None if worker is None else worker.share(gateway),  # type: ignore[arg-type]  # or an open one
         )
     return GatewayApp(gateways, endpoints, path)
 
 
-def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
+def _gateway(
+    assembly: Assembly,
+    options: ServeOptions,
+    name: str | None,
+    profile: Profile | None,
+    worker: WorkerLinks | None = None,
+) -> Gateway:
     known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
     # Lasting answers are offered only to the user's own client; over stdio that is known by the caller's origin.
     own_user = options.get("http") is not None and is_own_client(gateway_exposure(options))
@@ -214,17 +292,22 @@ def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profil
             "concurrent": profile.concurrent,
             "search": profile.search,
             "approval": profile.approval,
+            "slow_calls": profile.slow_calls,
+            "task_after": profile.task_after,
             "servers": None if profile.servers is None else frozenset(profile.servers),
         }
         made = replace(made, tools=profile.tools, **{key: value for key, value in own.items() if value is not None})
         if profile.policy is not None:
             policy = profile.policy if isinstance(profile.policy, Policy) else load_policy(profile.policy)
-    return Gateway(
+    return (Gateway if worker is None else worker.gateway_class)(
         assembly.core, policy, made, prompter=assembly.options.get("consent"), limits=assembly.options.get("limits")
     )
 
 
-_SHARED = ("approval", "per_minute", "concurrent", "search", "window_tokens", "share", "name")
+_SHARED = (
+    *("approval", "per_minute", "concurrent", "search", "window_tokens", "share", "name"),
+    *("slow_calls", "task_after", "tasks_file"),
+)
 
 
 def gateway_exposure(options: ServeOptions) -> GatewayExposure:
@@ -235,7 +318,7 @@ def gateway_exposure(options: ServeOptions) -> GatewayExposure:
     other_proof = options.get("auth") is not None or bool(options.get("no_auth"))
     return GatewayExposure(
         http=True,
-        loopback=is_loopback(_address(address)[0].strip("[]"), below=False),
+        loopback=is_loopback(listen_address(address)[0].strip("[]"), below=False),
         static_token=not other_proof,
         allowed_hosts=bool(options.get("allowed_hosts")) or options.get("resource") is not None,
         allowed_origins=bool(options.get("allowed_origins")),
@@ -259,7 +342,12 @@ def _auth(options: ServeOptions) -> tuple[Any, str | None]:
     return StaticTokens({token: "user"}), token
 
 
-def _address(given: str | int) -> tuple[str, int]:
+def listen_address(given: str | int) -> tuple[str, int]:
+    """Parse the address of a gateway.
+
+    Raises:
+        ConfigError: it is not ``[HOST:]PORT``.
+    """
     text = str(given)
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:

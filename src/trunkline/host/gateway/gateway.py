@@ -20,32 +20,38 @@ from trunkline.connection import Connection, Exchange
 from trunkline.errors import (
     ConfigError,
     InvalidParams,
-    InvalidRequest,
     MissingCapability,
+    MissingClientCapability,
     PolicyDenied,
-    RequestFailed,
     ResourceNotFound,
-    TooManyRequests,
 )
 from trunkline.host.authorization.approval import APPROVAL_MODES, Prompter
 from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted, decode_arguments
 from trunkline.host.authorization.denial_messages import CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS, called_by_proxy_reason
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.authorization.prompters import asks_beside_client, is_available, race
 from trunkline.host.config.model import NO_FILTERS
-from trunkline.host.core import HostCore, Requester
+from trunkline.host.core import HostCore
 from trunkline.host.gateway.consent import client_prompter
+from trunkline.host.gateway.extension_notifications import GatewayNotifications
+from trunkline.host.gateway.extension_routes import ExtensionRoutes, extension_handler
+from trunkline.host.gateway.long_calls import LongCalls, PreparedCall
 from trunkline.host.gateway.registry import (
     GatewayRegistry,
     MetaTool,
     RegistryEntry,
     ToolSearch,
     error_for_client,
-    is_not_found,
+    joined_instructions,
     not_found,
     rewrite_result,
+    tool_of_page,
 )
+from trunkline.host.gateway.resource_handlers import resource_handlers, skill_settings
 from trunkline.host.gateway.sessions import GatewayOptions, GatewaySessions
+from trunkline.host.gateway.stream_handlers import subscription_handlers
 from trunkline.host.gateway.subscriptions import GatewayHub, GatewaySubscriptions
+from trunkline.host.requester import Requester
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind, hidden_reason
 from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
@@ -54,15 +60,20 @@ from trunkline.host.upstreams.routing.channels import (
     ConnectionNeeds,
     GatewayChannel,
     gateway_capability,
+    passed_trace,
     request_gateways,
 )
-from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.apps import declares_apps
+from trunkline.protocol.caller import Caller, Origin, Session
+from trunkline.protocol.extensions import SKILLS, names_extension
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.peer import NotificationReceived
+from trunkline.protocol.request_validation import make_server_profile
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import session_of
 from trunkline.server.registry import RegistrySnapshot
 from trunkline.server.server import Server
-from trunkline.server.subscriptions import ChangeListener, serve_subscription, supported_filter
+from trunkline.server.subscriptions import ChangeListener
 from trunkline.server.tools import check_headers, error_result
 
 __all__ = ["Gateway"]
@@ -101,13 +112,14 @@ class Gateway(Server):
             capabilities=("tools", "prompts", "resources", "completions"),
             visible=self._visible,
             limits=limits,
+            tasks=self.options.task_settings,
         )
-        self._core = core
+        self.core = core
         self.policy = policy
         self._prompter = prompter
-        self._sessions = GatewaySessions(core, self.options, notify=self._notify_session)
+        self.sessions = GatewaySessions(core, self.options, notify=self._notify_session)
         self._tool_search = ToolSearch(core, self.options)
-        self._subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
+        self.subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
         self.hub: GatewayHub = GatewayHub(self._left)
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
@@ -115,6 +127,10 @@ class Gateway(Server):
         self._seen: dict[tuple[Any, CatalogItem], bool] = {}
         self._entries: GatewayRegistry | None = None
         self._meta_tools: dict[str, MetaTool] = {}
+        self._long_calls = LongCalls(self)
+        self.routes: ExtensionRoutes = ExtensionRoutes({}, {})
+        core.pin_extensions(self.options.extensions)
+        self._notifications = GatewayNotifications(self)
         self.handlers.update(
             {
                 "tools/call": self._tools_call,
@@ -123,11 +139,9 @@ class Gateway(Server):
                 "resources/list": self._lists("resources/list"),
                 "resources/templates/list": self._lists("resources/templates/list"),
                 "prompts/get": self._prompts_get,
-                "resources/read": self._resources_read,
                 "completion/complete": self._complete,
-                "resources/subscribe": self._subscribe,
-                "resources/unsubscribe": self._unsubscribe,
-                "subscriptions/listen": self._listens,
+                **resource_handlers(self, self._run_for),
+                **subscription_handlers(self),
                 "logging/setLevel": self._sets_level,
             }
         )
@@ -141,9 +155,11 @@ class Gateway(Server):
         """Stop serving: close listeners, upstream subscriptions and sessions."""
         self._unfollow()
         self._unfollow_resources()
+        await self._notifications.aclose()
         self.close()
-        await self._subscriptions.aclose()
-        await self._sessions.aclose()
+        await self._long_calls.aclose()
+        await self.subscriptions.aclose()
+        await self.sessions.aclose()
 
     # --- the catalog -------------------------------------------------------------------------------------------------
 
@@ -151,7 +167,7 @@ class Gateway(Server):
         self._refresh_registry()
         for kind in kinds:
             self.hub.notify_change((kind, None))
-        self._subscriptions.follow_soon()
+        self.subscriptions.follow_soon()
 
     def _resource_changed(self, server: str, uri: str) -> None:
         if self._serves(server):
@@ -159,7 +175,7 @@ class Gateway(Server):
 
     def _refresh_registry(self) -> None:
         """Fill the registry from the catalog; entries that did not change are reused."""
-        catalog = self._core.catalog
+        catalog = self.core.catalog
         items = [
             item
             for table in (catalog.tools, catalog.prompts, catalog.resources, catalog.templates)
@@ -168,12 +184,42 @@ class Gateway(Server):
         ]
         self._entries = GatewayRegistry.build(self._tool_search.choose(items), self._entries)
         self._meta_tools = self._tool_search.meta_tools()
-        self.registry: RegistrySnapshot = self._entries.registry(self.registry.counter + 1, self._meta_tools)
-        self.instructions: str | None = _instructions(catalog.instructions, self.options.servers)
+        own: dict[str, Any] = {**self._meta_tools, **self._long_calls.tools}
+        has_apps = any(catalog.parts[name].offering.has_apps for name in self.served())
+        self.registry: RegistrySnapshot = self._entries.registry(self.registry.counter + 1, own, has_apps=has_apps)
+        self.instructions: str | None = joined_instructions(catalog.instructions, self.options.servers)
         self.experimental: Mapping[str, Any] | None = gateway_capability(
-            self._core.id, (part.offering for part in catalog.parts.values())
+            self.core.id, (part.offering for part in catalog.parts.values())
         )
+        known = (*self.core.extensions, *self.options.extensions)
+        self._pass_extensions(ExtensionRoutes.build(catalog, known, self.served()))
         self._seen = {}
+
+    def served(self) -> list[str]:
+        """Return the servers that this gateway serves."""
+        return [server for server in self.core.catalog.parts if self._in_profile(server)]
+
+    def _pass_extensions(self, routes: ExtensionRoutes) -> None:
+        """Advertise and serve exactly the extensions that are forwarded now."""
+        before, self.routes = self.routes, routes
+        skills, had_skills = skill_settings(self), SKILLS in self.extensions
+        own = {} if skills is None else {SKILLS: skills}
+        self.extensions: Mapping[str, Any] = {**routes.declared, **own}
+        if (skills is not None) is not had_skills:
+            self._refresh()
+        if before.methods == routes.methods:
+            return
+        for name in before.methods:
+            self.handlers.pop(name, None)
+        self.handlers.update(
+            {name: extension_handler(self.core, each, self._run_for) for name, each in routes.methods.items()}
+        )
+        rows = {name: each.row for name, each in routes.methods.items()}
+        self.profile = make_server_profile(rows, self._revisions)
+        for sink in self.hub.listeners():
+            if isinstance(sink, ServerConnection):
+                # An open connection keeps its initial methods.
+                sink.replace_server(self)
 
     def _belongs(self, item: CatalogItem) -> bool:
         if not self._in_profile(item.server):
@@ -184,23 +230,24 @@ class Gateway(Server):
         return hidden_reason(filters, item.definition, item.kind) is None
 
     def _serves(self, server: str) -> bool:
-        return server in self._core.catalog.parts and self._in_profile(server)
+        return server in self.core.catalog.parts and self._in_profile(server)
 
     # --- visibility --------------------------------------------------------------------------------------------------
 
     def _visible(self, caller: Caller, definition: Any) -> bool:
-        if not isinstance(definition, RegistryEntry):
-            return True
-        return self._sees(caller, definition.item)
+        return not isinstance(definition, RegistryEntry) or self._sees(caller, definition.item)
 
     def _sees(self, caller: Caller, item: CatalogItem) -> bool:
-        """Return True if the policy lets a caller see an item, and the caller's own view of the server lists it."""
-        if not self._may_see(caller, item):
+        """Return True if the policy lets a caller see an item, and the caller's own view of the server lists it.
+
+        A tool that only pages may call is visible only to callers that show pages.
+        """
+        if not self._may_see(caller, item) or not (item.for_model or declares_apps(caller.capabilities)):
             return False
-        views = self._core.views
+        views = self.core.views
         if item.server not in views.varied:
             return True
-        return views.shows(item, self._listing_for or self._sessions.find(caller), caller.capabilities)
+        return views.shows(item, self._listing_for or self.sessions.find(caller), caller.capabilities)
 
     def _may_see(self, caller: Caller, item: CatalogItem) -> bool:
         principal = caller.principal
@@ -209,10 +256,10 @@ class Gateway(Server):
         if seen is None:
             if len(self._seen) > 100_000:
                 self._seen = {}
-            seen = self._seen[key] = self.policy.is_visible(act_for_item(item, **self._asker(caller)))
+            seen = self._seen[key] = self.policy.is_visible(act_for_item(item, **self.asker(caller)))
         return seen
 
-    def _asker(self, caller: Caller) -> dict[str, Any]:
+    def asker(self, caller: Caller) -> dict[str, Any]:
         """Return who asks, for an act that is the same in every session of a caller, as lists are."""
         subject = None if caller.principal is None else caller.principal.subject
         return {"caller": "gateway", "principal": subject, "profile": self.options.profile}
@@ -226,7 +273,7 @@ class Gateway(Server):
         """
 
         async def handle(exchange: Exchange, params: Any) -> Any:
-            await self._core.first_lists(self.options.servers)
+            await self.core.first_lists(self.options.servers)
             answer = handler(exchange, params)
             return await answer if inspect.isawaitable(answer) else answer
 
@@ -238,13 +285,13 @@ class Gateway(Server):
         For the server that the name itself points to, it waits as long as a call to it would.
         """
         meant = name.partition(DEFAULT_NAMING.joiner)[0]
-        if (upstream := self._core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
+        if (upstream := self.core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
             await upstream.wait_for_start()
-        await self._core.first_lists(self.options.servers, fresh=True)
+        await self.core.first_lists(self.options.servers, fresh=True)
 
-    async def _wait_for_resource(self, uri: str) -> None:
+    async def wait_for_resource(self, uri: str) -> None:
         """Wait for servers that are starting, if this URI belongs to none of those that are known."""
-        if inner_uri(uri, self._core.catalog.parts) is None:
+        if inner_uri(uri, self.core.catalog.parts) is None:
             await self._wait_for_server(uri)
 
     def _in_profile(self, server: str) -> bool:
@@ -257,10 +304,14 @@ class Gateway(Server):
             return self._page("tools/list", exchange, params)
         # The descriptions of the search tools name the other tools, so they depend on the caller.
         shown = self._tool_search.described(lambda item: self._sees(caller, item))
+        own = [each for each in self._long_calls.tools.values() if self.listing.is_visible(caller, each)]
+        shown += self.listing.listed(self.registry, caller, own)
         listed = {} if self._entries is None else dict(self._entries.of["tool"])
-        for item in self._tool_search.found(self._sessions.session(exchange)):
+        for item in self._tool_search.found(self.sessions.session(exchange)):
             listed.setdefault(item.wire, RegistryEntry(item))
-        shown += [each.listed() for each in listed.values() if self._sees(caller, each.item)]
+        shown += self.listing.listed(
+            self.registry, caller, (each for each in listed.values() if self._sees(caller, each.item))
+        )
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     def _lists(self, method: str) -> Callable[[Exchange, t.PaginatedRequestParams], Awaitable[Any]]:
@@ -273,18 +324,33 @@ class Gateway(Server):
     async def _learn_views(self, exchange: Exchange) -> None:
         """Load what servers list only to clients with these capabilities; see ``SessionViews.learn``."""
         capabilities = exchange.admitted.caller.capabilities
-        if ConnectionNeeds.of(capabilities, logs=False).asks:
-            await self._core.views.list_extras(self._sessions.session(exchange), capabilities, _LEARN_SECONDS)
+        if ConnectionNeeds.of(capabilities, logs=False).shows_more:
+            await self.core.views.list_extras(self.sessions.session(exchange), capabilities, _LEARN_SECONDS)
 
     def _page(self, method: str, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
-        self._listing_for = self._sessions.session(exchange)
+        self._listing_for = self.sessions.session(exchange)
         try:
             return self.listing.page(method, self.registry, caller, cursor=params.cursor, stamp=self.stamp)
         finally:
             self._listing_for = None
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
+        if (own := self._long_calls.tools.get(params.name)) is not None:
+            return await own.call(exchange, params.arguments)
+        call = await self._prepare_call(exchange, params)
+        return call if isinstance(call, t.CallToolResult) else await self._long_calls.call(exchange, params, call)
+
+    async def _perform_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
+        """Continue a call of an earlier process, only if it is a task at its server."""
+        self._long_calls.check_restarted(exchange)
+        call = await self._prepare_call(exchange, params)
+        return call if isinstance(call, t.CallToolResult) else await call.work(exchange)
+
+    async def _prepare_call(
+        self, exchange: Exchange, params: t.CallToolRequestParams
+    ) -> PreparedCall | t.CallToolResult:
+        """Find the called tool; return the prepared call, or the result if it is already known."""
         caller: Caller = exchange.admitted.caller
         arguments = decode_arguments(params.arguments)
         by_proxy = params.name in self._meta_tools
@@ -310,12 +376,22 @@ class Gateway(Server):
                     requester, consented_by=None, no_prompt_reason=no_prompt_reason, by_proxy=params.name
                 )
             try:
-                return await self._core.call_tool(item, arguments, requester)
+                return await self.core.call_tool(item, arguments, requester)
             except PolicyDenied as denial:
                 # For the model to read: a denial is not a protocol error.
                 return error_result(denial.public_message)
+            except MissingClientCapability as error:
+                if not caller.revision.handshake or names_extension(error):
+                    raise
+                # As a server of that era does: its revisions have no such error, and the model can read the reason.
+                return error_result(error.message)
 
-        return rewrite_result(await self._run_for(exchange, item.server, call), item.server)
+        async def work(given: Exchange) -> Any:
+            result = await self._run_for(given, item.server, call)
+            self.routes.check_kind(result, item.server, caller.capabilities)
+            return rewrite_result(result, item.server)
+
+        return PreparedCall.of(item, work, self.core.catalog)
 
     def _tool(self, exchange: Exchange, params: t.CallToolRequestParams) -> CatalogItem:
         """Return the tool that is called.
@@ -327,10 +403,12 @@ class Gateway(Server):
         name = params.name
         entry = self._entry("tool", name)
         item = self._tool_search.hidden(name) if entry is None else entry.item
+        if item is None and declares_apps(exchange.admitted.caller.capabilities):
+            item = tool_of_page(self.core.catalog, name, self._belongs)
         if item is None or not self._sees(exchange.admitted.caller, item):
             self._record_hidden_use(exchange, item)
             raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
-        if entry is None and name in self._sessions.session(exchange).found:
+        if entry is None and name in self.sessions.session(exchange).found:
             # It is listed to this session, with the headers for its arguments.
             entry = RegistryEntry(item)
         if entry is not None and entry.headers:
@@ -342,15 +420,15 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         if item is None or self._may_see(caller, item):
             return
-        act = act_for_item(item, caller="gateway", session=self._sessions.session(exchange))
-        self._core.authorizer.record_denied(act, self.policy.decide(act, now=time.time()))
+        act = act_for_item(item, caller="gateway", session=self.sessions.session(exchange))
+        self.core.authorizer.record_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
         """Search the tools; in mode ``client`` the ones found are listed to this session, to be called by name."""
         caller: Caller = exchange.admitted.caller
         found = self._tool_search.search(arguments, lambda item: self._sees(caller, item))
         if self.options.approval == "client" and self._tool_search.remember(
-            self._sessions.session(exchange), found.items
+            self.sessions.session(exchange), found.items
         ):
             self._tools_changed_for(caller)
         return found.result
@@ -384,23 +462,9 @@ class Gateway(Server):
         item = self._prompt(exchange, params.name)
 
         async def get(requester: Requester) -> Any:
-            return await self._core.get_prompt(item, params.arguments or {}, requester)
+            return await self.core.get_prompt(item, params.arguments or {}, requester)
 
         return rewrite_result(await self._run_for(exchange, item.server, get), item.server)
-
-    async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
-        await self._wait_for_resource(params.uri)
-        server, uri, item = self._find(exchange, params.uri)
-
-        async def read(requester: Requester) -> Any:
-            try:
-                return await self._core.read_resource(server, uri, item, requester)
-            except RequestFailed as error:
-                if not is_not_found(error, uri):
-                    raise
-                raise not_found(exchange.admitted.caller, params.uri) from error
-
-        return rewrite_result(await self._run_for(exchange, server, read), server)
 
     async def _complete(self, exchange: Exchange, params: t.CompleteRequestParams) -> Any:
         caller, ref = exchange.admitted.caller, params.ref
@@ -413,91 +477,39 @@ class Gateway(Server):
             if template is not None and self._sees(caller, template.item):
                 server, inner = template.item.server, replace(ref, uri=template.item.name)
             else:
-                server, uri, _ = self._find(exchange, ref.uri)
+                server, uri, _ = self.find_resource(exchange, ref.uri)
                 inner = replace(ref, uri=uri)
         asked = replace(params, ref=inner, meta=None)
 
         async def complete(requester: Requester) -> Any:
             try:
-                return await self._core.complete(server, asked, requester)
+                return await self.core.complete(server, asked, requester)
             except MissingCapability:
                 return t.CompleteResult(completion=t.Completion(values=[]))
 
         return rewrite_result(await self._run_for(exchange, server, complete), server)
 
-    async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
-        await self._wait_for_resource(params.uri)
-        self._find(exchange, params.uri)
-        session = session_of(exchange)
-        if len(session.subscriptions) >= self.limits.notices:
-            raise TooManyRequests(
-                f"Too many subscriptions: the limit is {self.limits.notices} for each session; unsubscribe from one",
-                data={"limit": "subscriptions", "allowed": self.limits.notices},
-            )
-        session.subscribe(params.uri)
-        # Once subscribed, the client may change the resource at once, and expects the notification.
-        await self._subscriptions.subscribe(
-            session,
-            self._sessions.session(exchange),
-            exchange.admitted.caller,
-            uris=lambda: session.subscriptions,
-            added=[params.uri],
-        )
-        return t.EmptyResult()
-
-    async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
-        session_of(exchange).unsubscribe(params.uri)
-        self._subscriptions.follow_soon()
-        return t.EmptyResult()
-
-    def _listens(self, exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
-        if not exchange.connection.streams:
-            raise InvalidRequest(
-                "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
-            )
-        wanted = supported_filter(params.notifications, self.capabilities(exchange.admitted.caller.revision))
-        exchange.params = None
-        return self._listen(exchange, wanted)
-
-    async def _listen(self, exchange: Exchange, wanted: t.SubscriptionFilter) -> Any:
-        """Subscribe at the servers first, then acknowledge to the client."""
-        requested = (wanted.resource_subscriptions or ())[: self.limits.notices]
-        for uri in requested:
-            await self._wait_for_resource(uri)
-        uris = [uri for uri in requested if self._knows(exchange, uri)]
-        wanted = replace(wanted, resource_subscriptions=uris or None)
-        if not uris:
-            return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
-        session = self._sessions.session(exchange)
-        try:
-            await self._subscriptions.subscribe(
-                exchange, session, exchange.admitted.caller, uris=lambda: uris, added=uris
-            )
-            return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
-        finally:
-            self._subscriptions.remove(exchange)
-
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
-        self._sessions.session(exchange).log_level = params.level
+        self.sessions.session(exchange).log_level = params.level
         return t.EmptyResult()
 
     # --- what the handlers share -------------------------------------------------------------------------------------
 
-    def _find(self, exchange: Exchange, outer: str) -> tuple[str, str, CatalogItem | None]:
+    def find_resource(self, exchange: Exchange, outer: str) -> tuple[str, str, CatalogItem | None]:
         """Resolve a URI of the gateway to a server, its own URI, and the item if there is one.
 
         Raises:
             InvalidParams, ResourceNotFound: there is no such resource that this caller may see.
         """
         caller: Caller = exchange.admitted.caller
-        catalog = self._core.catalog
+        catalog = self.core.catalog
         pair = inner_uri(outer, catalog.parts)
         if pair is not None and self._serves(pair[0]):
             found = catalog.find_resource(outer)
             if found is not None:
                 server, uri, item = found
-                trusted, asker = catalog.parts[server].settings.trusted, self._asker(caller)
+                trusted, asker = catalog.parts[server].settings.trusted, self.asker(caller)
                 if item is None:
                     act = act_for_unlisted("resource", server, uri, trusted=trusted, **asker)
                 else:
@@ -506,9 +518,10 @@ class Gateway(Server):
                     return server, uri, item
         raise not_found(caller, outer)
 
-    def _knows(self, exchange: Exchange, outer: str) -> bool:
+    def knows_resource(self, exchange: Exchange, outer: str) -> bool:
+        """Return True if there is a resource with this URI that the caller may see."""
         try:
-            self._find(exchange, outer)
+            self.find_resource(exchange, outer)
         except (InvalidParams, ResourceNotFound):
             return False
         return True
@@ -519,8 +532,8 @@ class Gateway(Server):
         Raises:
             RequestFailed: the error for the caller.
         """
-        via = request_gateways(exchange.params, self._core.id)
-        session = self._sessions.session(exchange)
+        via = request_gateways(exchange.params, self.core.id)
+        session = self.sessions.session(exchange)
         session.budget.enter()
         try:
             return await work(self._requester(exchange, session, via))
@@ -541,24 +554,37 @@ class Gateway(Server):
             session=session,
             channel=channel,
             policy=self.policy,
-            prompter=None
-            if mode == "deny"
-            else self._prompter
-            or client_prompter(channel, lasting=self.options.own_user or caller.origin.transport == "stdio"),
+            prompter=None if mode == "deny" else self._choose_prompter(caller, channel),
             caller="gateway",
             via=via,
+            trace=passed_trace(exchange.params),
             serves=self._belongs,
             consented_by="client" if mode == "client" else None,
             no_prompt_reason=MODE_NEVER_ASKS if mode == "deny" else CLIENT_CANNOT_ELICIT,
             strict=mode == "deny",
         )
 
+    def _choose_prompter(self, caller: Caller, channel: GatewayChannel) -> Prompter | None:
+        """Return the host's prompter, or else the client; a console page is asked in addition to the client."""
+        lasting = self.options.own_user or caller.origin.transport == "stdio"
+        if self._prompter is None or not is_available(self._prompter):
+            return client_prompter(channel, lasting=lasting)
+        if not asks_beside_client(self._prompter) or (client := client_prompter(channel, lasting=lasting)) is None:
+            return self._prompter
+        # A stateless client gets the question as its response, so its request ends before another prompter can answer.
+        return client if channel.parks else race(self._prompter, client)
+
+    def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
+        """Forward a notification of an extension; any other is the server's."""
+        if not self._notifications.received(event, origin, session):
+            super().notification_received(event, origin, session)
+
     # --- clients that leave ------------------------------------------------------------------------------------------
 
     async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection, with the session of a stateless client that used it alone."""
         await super()._clean_up(connection)
-        self._sessions.disconnected(connection)
+        self.sessions.disconnected(connection)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
         """Send one handshake client a notification outside of any request."""
@@ -568,14 +594,5 @@ class Gateway(Server):
 
     def _left(self, sink: ChangeListener) -> None:
         session = getattr(sink, "session", None)
-        self._subscriptions.remove(session)
-        self._sessions.session_ended(session)
-
-
-def _instructions(by_server: Mapping[str, str], servers: frozenset[str] | None) -> str | None:
-    parts = [
-        f"## {server}\n{text.strip()[:2048]}"
-        for server, text in by_server.items()
-        if servers is None or server in servers
-    ]
-    return "\n\n".join(parts) or None
+        self.subscriptions.remove(session)
+        self.sessions.session_ended(session, goes_on=self._long_calls.goes_on(session))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.client.request_handlers import ExtensionResult
 from trunkline.errors import (
     InvalidParams,
     LinkError,
@@ -25,11 +26,13 @@ from trunkline.errors import (
     RequestFailed,
     ResourceNotFound,
     UrlElicitationRequired,
+    VerificationError,
 )
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.core import HostCore
 from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.host.session import HostSession
+from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind
 from trunkline.host.upstreams.catalog.names import outer_uri
 from trunkline.host.upstreams.catalog.search import (
@@ -42,12 +45,14 @@ from trunkline.host.upstreams.catalog.search import (
     render_hits,
 )
 from trunkline.host.upstreams.routing.channels import label_pages
+from trunkline.protocol.apps import has_ui, with_app_uris, without_ui
 from trunkline.protocol.caller import Caller
 from trunkline.protocol.headers import HeaderParameter, header_parameters
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.uri_template import UriTemplate
 from trunkline.server.registry import RegistrySnapshot
 from trunkline.server.tools import error_result
+from trunkline.service import public_message
 
 __all__ = [
     "GatewayRegistry",
@@ -57,8 +62,12 @@ __all__ = [
     "ToolSearchResult",
     "error_for_client",
     "is_not_found",
+    "joined_instructions",
     "not_found",
     "rewrite_result",
+    "tool_of_page",
+    "without_identity",
+    "without_pages",
 ]
 
 
@@ -66,12 +75,12 @@ def error_for_client(error: Exception, server: str) -> RequestFailed | None:
     """Return the error for the client when a request to a server failed; None for an error of our own."""
     if isinstance(error, RequestFailed):
         # A new error: the transport's details (a challenge, a status) are not for the client.
-        return type(error)(error.message, code=error.code, data=_outer_data(error, server))
+        return type(error)(public_message(error), code=error.code, data=_outer_data(error, server))
     if isinstance(error, PolicyDenied):
         return RequestFailed(error.public_message)
     if isinstance(error, AuditFailed):
         return RequestFailed("The gateway cannot write its audit trail, so the request was not carried out")
-    if isinstance(error, LinkError | RemoteProtocolError | MissingCapability):
+    if isinstance(error, LinkError | RemoteProtocolError | MissingCapability | VerificationError):
         return RequestFailed(f"Server {server!r}: {_reason(error)}")
     return None
 
@@ -101,7 +110,7 @@ def _reason(error: Exception) -> str:
 class RegistryEntry:
     """One item of the catalog as the gateway lists it."""
 
-    __slots__ = ("_headers", "_listed", "_template", "function", "item", "name")
+    __slots__ = ("_headers", "_listed", "_template", "app", "function", "item", "name", "page")
 
     #: Attributes of a registry definition that these entries do not use.
     scopes: tuple[str, ...] = ()
@@ -116,12 +125,20 @@ class RegistryEntry:
         self._listed: Any = None
         self._template: UriTemplate | None = None
         self._headers: tuple[HeaderParameter, ...] | None = None
+        #: The MCP Apps data of the definition: who may call it, and whether it is a page.
+        self.app: CatalogItem | None = None if item.for_model else item
+        self.page: CatalogItem | None = item if item.is_page else None
 
     def listed(self) -> Any:
         """Return the definition under its gateway name."""
         if self._listed is None:
-            self._listed = self.item.outer
+            self._listed = _as_listed(self.item.outer)
         return self._listed
+
+    @property
+    def task(self) -> bool | None:
+        """Whether a call may return a job instead of its result, which does not match the output schema."""
+        return True if self.item.kind == "tool" else None
 
     @property
     def headers(self) -> tuple[HeaderParameter, ...]:
@@ -133,6 +150,13 @@ class RegistryEntry:
             except ValueError:
                 self._headers = ()
         return self._headers
+
+
+def _as_listed(definition: Any) -> Any:
+    """Return a definition as the gateway serves it: every tool may be called as a task, and none must be."""
+    if not isinstance(definition, t.Tool):
+        return definition
+    return replace(definition, execution=t.ToolExecution(task_support="optional"))
 
 
 class GatewayRegistry(Struct, frozen=True):
@@ -155,8 +179,8 @@ class GatewayRegistry(Struct, frozen=True):
         """Return the entry with this gateway name or URI; None if there is none."""
         return self.of[kind].get(name)
 
-    def registry(self, counter: int, more_tools: Mapping[str, Any]) -> RegistrySnapshot:
-        """Return the entries as a server registry."""
+    def registry(self, counter: int, more_tools: Mapping[str, Any], *, has_apps: bool) -> RegistrySnapshot:
+        """Return the entries as a server registry; ``has_apps``: a server behind it has pages."""
         tools: Any = {**more_tools, **self.of["tool"]}
         others: Any = self.of
         return RegistrySnapshot(
@@ -165,7 +189,33 @@ class GatewayRegistry(Struct, frozen=True):
             prompts=others["prompt"],
             resources=others["resource"],
             templates=others["template"],
+            has_apps=has_apps,
         )
+
+
+def joined_instructions(by_server: Mapping[str, str], servers: frozenset[str] | None) -> str | None:
+    """Return the instructions of these servers as one text, each under its name; None if there are none."""
+    parts = [
+        f"## {server}\n{text.strip()[:2048]}"
+        for server, text in by_server.items()
+        if servers is None or server in servers
+    ]
+    return "\n\n".join(parts) or None
+
+
+def tool_of_page(catalog: Catalog, name: str, belongs: Callable[[CatalogItem], bool]) -> CatalogItem | None:
+    """Return the tool that a page calls by its server's own name; None unless there is exactly one.
+
+    The page of a server does not know the gateway's names, and a request does not name the page that made it. So the
+    name must be unique among the tools visible to apps, of the servers that have pages.
+    """
+    found = [
+        item
+        for item in catalog.tools.values()
+        if item.name == name and "app" in item.visibility and belongs(item)
+        if catalog.parts[item.server].offering.has_apps
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -176,10 +226,15 @@ def rewrite_result(result: Any, server: str) -> Any:
 
     How long a result may be cached depends on the caller, which the upstream does not know, so caching is disabled.
     """
+    if isinstance(result, ExtensionResult):
+        return without_identity(msgspec.json.decode(result.raw, type=dict[str, Any]))
     changes: dict[str, Any] = {}
     meta = result.meta
-    if meta is not None and t.META_SERVER_INFO in meta:
-        changes["meta"] = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO} or None
+    if meta:
+        own = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO}
+        own = with_app_uris(own, lambda uri: outer_uri(server, uri))
+        if own != meta:
+            changes["meta"] = own or None
     if result.result_type not in (None, "complete"):
         # A handshake server, whose era has no result types, may send anything here; the client always gets a result.
         changes["result_type"] = None
@@ -192,6 +247,21 @@ def rewrite_result(result: Any, server: str) -> Any:
         changes["contents"] = [replace(each, uri=outer_uri(server, each.uri)) for each in result.contents]
         changes["ttl_ms"], changes["cache_scope"] = 0, "private"
     return replace(result, **changes) if changes else result
+
+
+def without_identity(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of an extension without its server's identity; everything else is passed on as it is."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or t.META_SERVER_INFO not in meta:
+        return result
+    return {**result, "_meta": {name: value for name, value in meta.items() if name != t.META_SERVER_INFO}}
+
+
+def without_pages(result: t.ReadResourceResult) -> t.ReadResourceResult:
+    """Return the contents without the MCP Apps metadata, for a caller that shows no pages."""
+    if not any(has_ui(each.meta) for each in result.contents):
+        return result
+    return replace(result, contents=[replace(each, meta=without_ui(each.meta)) for each in result.contents])
 
 
 def _rewrite_block(block: Any, server: str) -> Any:
@@ -248,7 +318,8 @@ class ToolSearch:
     def choose(self, items: Iterable[CatalogItem]) -> list[CatalogItem]:
         """Return the items of a catalog that are listed directly."""
         everything = list(items)
-        tools = [item for item in everything if item.kind == "tool"]
+        # Tools that only pages may call are not searchable: the search is for models.
+        tools = [item for item in everything if item.kind == "tool" and item.for_model]
         upstreams = self._core.supervisor.upstreams
         exposure = choose_exposure(
             tools,
@@ -259,7 +330,7 @@ class ToolSearch:
         )
         self._searched, self._index, self._all = exposure.searched, None, tools
         self._hidden = {item.wire: item for item in tools} if exposure.searched else {}
-        return [*exposure.listed, *(item for item in everything if item.kind != "tool")]
+        return [*exposure.listed, *(item for item in everything if item.kind != "tool" or not item.for_model)]
 
     def meta_tools(self) -> dict[str, MetaTool]:
         """Return the two search tools, if the catalog is searched, with generic descriptions."""

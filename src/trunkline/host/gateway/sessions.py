@@ -7,11 +7,13 @@ then belongs to its principal. Opening more sessions does not increase a budget:
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
@@ -22,8 +24,10 @@ from trunkline.host.core import HostCore
 from trunkline.host.session import CallBudget, HostSession
 from trunkline.host.upstreams.routing.channels import log_wanted
 from trunkline.host.upstreams.routing.connection_pool import OnLog
-from trunkline.host.upstreams.routing.router import user_credentials
+from trunkline.host.upstreams.routing.credentials import user_credentials
 from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.extension_definition import Extension
+from trunkline.server.task_options import SlowCalls, TaskSettings
 
 __all__ = ["GatewayOptions", "GatewaySessions"]
 
@@ -49,6 +53,23 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     #: All callers are the user's own (loopback and one token), so that answers may outlive the session. Over stdio
     #: this is known without it.
     own_user: bool = False
+    #: How slow calls of clients without tasks are served: held open, or as a job to poll.
+    slow_calls: SlowCalls = "hold"
+    #: Seconds after which a client of the tasks extension gets a task instead of waiting.
+    task_after: float = 5.0
+    #: Extensions whose methods have acts, so that the gateway can forward them.
+    extensions: tuple[Extension, ...] = ()
+    #: An SQLite file that keeps tasks when the gateway is restarted; None keeps them in memory.
+    tasks_file: str | None = None
+
+    @property
+    def task_settings(self) -> TaskSettings:
+        """How the gateway keeps and runs tasks."""
+        file = self.tasks_file
+        if file is not None and self.profile is not None:
+            # Each profile takes over only its own tasks.
+            file = f"{file}-{self.profile}"
+        return TaskSettings(backend=file, slow_calls=self.slow_calls, poll_after=self.task_after)
 
 
 class GatewaySessions:
@@ -62,15 +83,25 @@ class GatewaySessions:
         self._sessions: OrderedDict[Any, HostSession] = OrderedDict()
         self._budgets: OrderedDict[Any, CallBudget] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
+        #: Whether other workers serve the same sessions.
+        self.is_shared = False
+
+    def _shared_key(self, caller: Caller, who: Any) -> str:
+        """Return what names a session at every worker."""
+        name = caller.session.id if caller.session is not None else ["principal", who]
+        return hashlib.sha256(msgspec.json.encode([self._options.profile, name])).hexdigest()
 
     def session(self, exchange: Exchange) -> HostSession:
         """Return the session that a request belongs to."""
-        caller: Caller = exchange.admitted.caller
+        return self.of_caller(exchange.admitted.caller, exchange.connection)
+
+    def of_caller(self, caller: Caller, connection: Connection | None = None) -> HostSession:
+        """Return the session of a caller; without its connection, all anonymous stateless callers share one."""
         who = None if caller.principal is None else caller.principal.identity
         key: Any = caller.session
         if key is None:
             # Anonymous callers are told apart by connection; over HTTP all anonymous callers share one session.
-            key = (who, None if caller.origin.transport == "http" or who is not None else exchange.connection)
+            key = (who, None if caller.origin.transport == "http" or who is not None else connection)
         found = self._sessions.get(key)
         if found is None:
             found = self._sessions[key] = self._core.open_session(
@@ -85,6 +116,8 @@ class GatewaySessions:
                 )
             )
             found.connections.on_log = self._logger(found, caller.session)
+            if self.is_shared:
+                found.share(self._shared_key(caller, who), is_session=caller.session is not None)
             if len(self._sessions) > self._core.limits.sessions:
                 _, oldest = self._sessions.popitem(last=False)
                 self._end(oldest)
@@ -107,10 +140,12 @@ class GatewaySessions:
 
         return log
 
-    def session_ended(self, session: Session | None) -> None:
-        """Called when a handshake session ends."""
+    def session_ended(self, session: Session | None, *, goes_on: bool = False) -> None:
+        """Called when a handshake session ends; ``goes_on`` is True if tasks of the session outlive it."""
         found = None if session is None else self._sessions.pop(session, None)
-        if found is not None:
+        if found is not None and goes_on:
+            self._spawn(self._core.abandon_session(found))
+        elif found is not None:
             self._end(found)
 
     def disconnected(self, connection: Connection) -> None:

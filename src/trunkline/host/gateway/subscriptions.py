@@ -37,12 +37,19 @@ _LONGEST_PAUSE = 60.0  # A server that comes back is subscribed to within a minu
 class GatewayHub(ChangeHub):
     """Delivers changes to the gateway's clients, and reports when one leaves."""
 
-    __slots__ = ("_on_leave",)
+    __slots__ = ("_on_leave", "on_join")
 
     def __init__(self, on_leave: Callable[[ChangeListener], None]) -> None:
         """Start empty; ``on_leave`` is called when a sink is detached."""
         super().__init__()
         self._on_leave = on_leave
+        #: Called when a listener is attached.
+        self.on_join: Callable[[ChangeListener], None] = lambda listener: None
+
+    def attach(self, listener: ChangeListener) -> None:
+        """Attach a listener, and report it."""
+        super().attach(listener)
+        self.on_join(listener)
 
     def detach(self, sink: ChangeListener) -> None:
         """Detach a sink, and report it."""
@@ -203,6 +210,10 @@ class GatewaySubscriptions:
         self._subscribers[subscriber] = (owner, uris)
         self._follow()
         await self._upstream.wait_until_active(self._watched(owner, added), _SUBSCRIBE_SECONDS)
+
+    def has(self, subscriber: object) -> bool:
+        """Return whether a session or a listener is subscribed to anything here."""
+        return subscriber in self._subscribers
 
     def remove(self, subscriber: object) -> None:
         """Remove a session or a listener, if it is subscribed to anything."""

@@ -16,9 +16,10 @@ import re
 import shlex
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -45,6 +46,7 @@ __all__ = [
     "TrustState",
     "TrustStatus",
     "TrustStore",
+    "approval_rows",
     "project_folder",
     "shown_command",
     "warnings_for",
@@ -257,6 +259,32 @@ def shown_command(entry: ServerEntry) -> str:
         return shown_url(entry) if entry.url is not None else "(in this process)"
     # Secrets are masked first: once quoted, a secret that contains a quote is no longer found.
     return shlex.join(entry.redact(word) for word in entry.command)
+
+
+#: The parts of a fingerprint that are shown in addition to the command or URL.
+_LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "command": "program",
+        "binary": "content",
+        "scripts": "script",
+        "env": "variables",
+        "cwd": "directory",
+        "headers": "headers",
+        "auth": "login",
+        "secrets": "secrets",
+        "sandbox": "sandbox",
+    }
+)
+
+
+def approval_rows(entry: ServerEntry, seen: Fingerprint, status: TrustStatus) -> list[tuple[str, str]]:
+    """Return the complete details that the user reads before approving a server, as labels with texts, masked."""
+    return [
+        ("runs" if entry.url is None else "reaches", shown_command(entry)),
+        *((_LABELS[name], text) for name, text in seen.parts.items() if name in _LABELS),
+        *(("CHANGED", str(change)) for change in status.changes),
+        *(("WARNING", f"it {warning}") for warning in warnings_for(entry)),
+    ]
 
 
 _OTHER_RIGHTS = frozenset({"sudo", "doas", "su", "pkexec", "runas"})

@@ -165,9 +165,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 LOGGERS: tuple[str, ...] = (
     "trunkline",
     "trunkline.auth",
+    "trunkline.backplane",
+    "trunkline.console",
     "trunkline.host",
     "trunkline.host.chat",
     "trunkline.http",
+    "trunkline.notices",
     "trunkline_servers",
     "trunkline.transports",
 )

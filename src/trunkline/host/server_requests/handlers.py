@@ -26,6 +26,8 @@ from trunkline.host.audit.trail import AuditTrail, note_entry
 from trunkline.host.authorization.policy.decisions import Act
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ConsentAsked, EventBus
+from trunkline.protocol.apps import APP_SETTINGS
+from trunkline.protocol.extensions import APPS
 
 __all__ = [
     "CallbackRequestHandler",
@@ -74,7 +76,8 @@ class CallbackRequestHandler:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """The capabilities that the callbacks provide."""
-        return self._answers.capabilities
+        declared = self._answers.capabilities
+        return {name: declared[name] for name in ("sampling", "elicitation", "roots") if name in declared}
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
         """Call the callback for a request."""
@@ -90,11 +93,13 @@ class HostRequestHandler:
         sampling: SamplingHandler | None = None,
         elicitation: ElicitationHandler | None = None,
         rest: ServerRequestHandler | None = None,
+        apps: bool = False,
     ) -> None:
-        """Set the parts; ``rest`` answers what no part does."""
+        """Set the parts; ``rest`` handles requests that no part handles, ``apps`` declares that pages are shown."""
         self._sampling = sampling
         self._elicitation = elicitation
         self._rest = rest
+        self._apps = apps
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -103,7 +108,7 @@ class HostRequestHandler:
         for part in (self._sampling, self._elicitation):
             if part is not None:
                 declared |= part.capabilities
-        return declared
+        return {**declared, "extensions": {APPS: dict(APP_SETTINGS)}} if self._apps else declared
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
         """Dispatch to the handler for this kind of request."""

@@ -101,7 +101,7 @@ def test_a_rule_may_say_all_there_is() -> None:
             where="p.toml:30",
             effect="ask",
             tier=7,
-            kinds=("tool", "resource", "prompt", "sampling", "elicitation", "roots"),
+            kinds=("tool", "resource", "prompt", "skill", "sampling", "elicitation", "roots"),
         ),
     )
 

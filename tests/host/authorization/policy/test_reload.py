@@ -229,7 +229,7 @@ async def test_the_policy_of_a_profile_knows_the_folders_of_servers(tmp_path: Pa
     config.write_text(json.dumps({"mcpServers": {"late": entry}}), encoding="utf-8")
     async with open_host(tmp_path, config, wait="none") as host:
         app = host.asgi(profiles={"small": Profile(policy=str(own))}, no_auth=True)
-        folders = {gateway.options.profile: dict(gateway.policy.path_context.folders) for gateway in app._gateways}
+        folders = {gateway.options.profile: dict(gateway.policy.path_context.folders) for gateway in app.gateways}
         await app.aclose()
     assert folders == {None: {"late": str(tmp_path)}, "small": {"late": str(tmp_path)}}
 

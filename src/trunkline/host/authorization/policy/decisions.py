@@ -27,7 +27,7 @@ __all__ = [
     "standard_decision",
 ]
 
-ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
+ActKind: TypeAlias = Literal["tool", "resource", "prompt", "skill", "sampling", "elicitation", "roots"]
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
 #: The cause of a decision: a rule of the user, a row of the default table, the taint of the session, or a definition
 #: that the scan flagged or that changed since it was accepted.
@@ -44,16 +44,17 @@ class ToolHints(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """An act at a server that a caller asks for: a tool call, a read, a prompt, or a request of the server itself."""
+    """An act that a caller requests: a tool call, a read, a prompt, loading a skill, or a request of the server."""
 
     kind: ActKind
     server: str
-    #: The server's own name of the tool or prompt, the URI of the resource, or the method of the server's request.
+    #: The server's own name of the tool or prompt, the URI of the resource or of the skill's ``SKILL.md``, or the
+    #: method of the server's request.
     name: str
     #: The arguments as they will be sent; None if only the name is judged, as for a list.
     arguments: Mapping[str, Any] | None = None
     annotations: ToolHints = ToolHints()
-    #: The pin (digest) of the definition.
+    #: The pin (digest) of the definition; of a skill, that of all its files.
     pin: str | None = None
     #: The user trusts this server's hints about its tools.
     trusted: bool = False
@@ -63,7 +64,9 @@ class Act(Struct, frozen=True, kw_only=True):
     flagged: bool = False
     #: The definition differs from the accepted one, and the change has not been accepted yet.
     changed: bool = False
-    #: The caller: ``model``, ``user``, ``gateway`` or ``server``.
+    #: The name of its pin, if that is not the name of the act: an extension, or a definition that it listed.
+    pinned_as: str | None = None
+    #: The caller: ``model``, ``user``, ``gateway``, ``server`` or ``app`` (a page of a server).
     caller: str = "user"
     #: The authenticated subject, if there is one.
     principal: str | None = None

@@ -74,7 +74,7 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
         return False
     # An allow rule holds for less than an ask or deny rule with the same words: doubtful values do not match it.
     doubt = wide.effect == "allow" and narrow.effect != "allow"
-    if doubt and (wide.when or ("resource" in wide.kinds and wide.names)):
+    if doubt and (wide.when or (not {"resource", "skill"}.isdisjoint(wide.kinds) and wide.names)):
         return False
     return (
         set(narrow.kinds) <= set(wide.kinds)

@@ -42,9 +42,11 @@ __all__ = [
     "read_policy_file",
 ]
 
-CALLERS = ("gateway", "model", "server", "user")
+CALLERS = ("app", "gateway", "model", "server", "user")
 #: The keys that name what a rule is about, and the kind of each.
-TARGETS: Mapping[str, ActKind] = MappingProxyType({"tool": "tool", "prompt": "prompt", "uri": "resource"})
+TARGETS: Mapping[str, ActKind] = MappingProxyType(
+    {"tool": "tool", "prompt": "prompt", "uri": "resource", "skill": "skill"}
+)
 
 KeyParser: TypeAlias = Callable[[Any], Any]
 
@@ -564,8 +566,9 @@ def _redact(table: TomlTable, faults: list[str]) -> RedactionRule:
     if "arg" not in members:
         raise InvalidKey("a redaction needs the argument to hide: add arg = '/...'")
     kinds, names = kinds_and_names(members)
-    if kinds == ("resource",):
-        raise InvalidKey("uri: a resource has no arguments to hide", "uri")
+    if kinds in (("resource",), ("skill",)):
+        target = "uri" if kinds == ("resource",) else "skill"
+        raise InvalidKey(f"{target}: a {kinds[0]} has no arguments to hide", target)
     try:
         return RedactionRule(
             members["arg"], servers=members.get("server", ()), names=names, kinds=kinds, where=table.where

@@ -281,6 +281,15 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
         decision=standard_decision("allow", "resources and prompts", "the user of the host picks them"),
     ),
     DefaultRule(
+        kinds=("skill",),
+        trusted=False,
+        decision=standard_decision("ask", "untrusted server", "the server is not trusted, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("skill",),
+        decision=standard_decision("allow", "skills of trusted servers", "the user trusts the server"),
+    ),
+    DefaultRule(
         kinds=("sampling", "elicitation", "roots"),
         decision=standard_decision(
             "ask", "questions of servers", "a request of a server is reviewed unless a rule decides it"

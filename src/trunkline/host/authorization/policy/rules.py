@@ -32,7 +32,9 @@ from trunkline.host.authorization.policy.predicates import ConditionTest, Predic
 
 __all__ = ["KINDS", "TIERS", "WITH_ARGUMENTS", "CompiledRule", "RedactionRule", "Rule", "RuleCondition", "compile_rule"]
 
-KINDS: tuple[ActKind, ...] = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
+KINDS: tuple[ActKind, ...] = ("tool", "resource", "prompt", "skill", "sampling", "elicitation", "roots")
+#: The kinds whose names are URIs.
+_NAMED_BY_URI: frozenset[ActKind] = frozenset({"resource", "skill"})
 #: The kinds with arguments, or with params that a rule can test.
 WITH_ARGUMENTS: frozenset[ActKind] = frozenset({"tool", "prompt", "sampling", "elicitation"})
 #: The tiers that have names; any integer is a tier too.
@@ -102,7 +104,9 @@ class RedactionRule:
         self.where: str = where
         self._server_fits: Matcher = any_glob(servers or ("*",))
         self._name_fits: Matcher = (
-            uri_matcher(names, for_allow=False) if names and "resource" in kinds else any_glob(names or ("*",))
+            uri_matcher(names, for_allow=False)
+            if names and not _NAMED_BY_URI.isdisjoint(kinds)
+            else any_glob(names or ("*",))
         )
 
     def matches(self, act: Act) -> bool:
@@ -195,7 +199,7 @@ def _reason(rule: Rule) -> str:
 
 def _name_matcher(rule: Rule) -> Callable[[ActKind, str], object]:
     fits = any_glob(rule.names or ("*",))
-    if not rule.names or "resource" not in rule.kinds:
+    if not rule.names or _NAMED_BY_URI.isdisjoint(rule.kinds):
         return lambda kind, name: fits(name)
     fits_uri = uri_matcher(rule.names, for_allow=rule.effect == "allow")
     return lambda kind, name: fits_uri(name)

@@ -4,6 +4,8 @@ The order is: the lock file, if there is one (only what is in it passes); the pi
 the policy asks). A definition that changed since it was accepted is served in its new form, and marked, so that the
 policy asks before every use (``CatalogItem.changed``); for a server whose entry says ``"pins": "strict"`` it is
 removed. Instructions that changed are always removed: they are read, not called, so there is no use to ask about.
+The settings that a server declares for a forwarded extension are reviewed like a tool: if they changed, every method of
+the extension needs approval.
 
 What is removed is in the catalog's ``dropped``, with the reason and the command that accepts it; it cannot be found,
 listed or called. Pure: the pins are passed in.
@@ -20,10 +22,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.host.integrity.pins.definitions import canonical, matches_pin
+from trunkline.host.integrity.pins.definitions import canonical, matches_pin, pin_without_page
 from trunkline.host.integrity.pins.records import (
     PIN_KINDS,
     CurrentDefinition,
+    Drift,
     Pin,
     PinKey,
     PinKind,
@@ -45,15 +48,20 @@ from trunkline.host.integrity.scan.scanner import (
 from trunkline.host.upstreams.catalog.catalog import Catalog, DroppedItem
 from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind, ServerCatalog
 from trunkline.host.upstreams.catalog.names import item_id
+from trunkline.protocol.extension_definition import Extension
+from trunkline.protocol.extensions import declared_extension
 
 __all__ = [
     "CatalogReview",
     "Quarantined",
+    "ReviewedExtension",
     "ScanCache",
     "ScanMode",
+    "declared_settings",
     "flag_messages",
     "instructions_pin",
     "review_catalog",
+    "settings_pin",
     "take_snapshot",
     "tool_name_owners",
     "withhold_servers",
@@ -72,6 +80,7 @@ _METHODS: Mapping[PinKind, str] = MappingProxyType(
     {"tool": "tools/list", "prompt": "prompts/list", "template": "resources/templates/list"}
 )
 _NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
+_NO_EXTENSIONS: Mapping[str, Extension] = MappingProxyType({})
 # The rule of the finding that ``combine_findings`` adds to several others.
 _TOGETHER = "together"
 
@@ -89,6 +98,17 @@ class Quarantined(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
+class ReviewedExtension(Struct, frozen=True, kw_only=True):
+    """The settings of an extension at a server, or a definition that it listed, with the marks for approval."""
+
+    pin: str
+    definition: Any
+    #: How it differs from the accepted one, one line per change.
+    changed: tuple[str, ...] = ()
+    #: The findings of the scan that need approval.
+    flagged: tuple[str, ...] = ()
+
+
 class CatalogReview(Struct, frozen=True, kw_only=True):
     """A catalog as it may be served, and what was found."""
 
@@ -100,6 +120,28 @@ class CatalogReview(Struct, frozen=True, kw_only=True):
     marked: Mapping[tuple[str, str], CatalogItem] = MappingProxyType({})
     #: How changed items differ and the command that accepts them, as a sentence, by kind and id.
     changed: Mapping[tuple[str, str], str] = MappingProxyType({})
+    #: The forwarded extensions, by server and identifier.
+    extensions: Mapping[tuple[str, str], ReviewedExtension] = MappingProxyType({})
+
+
+def declared_settings(part: ServerCatalog, known: Mapping[str, Extension]) -> dict[str, Any]:
+    """Return the settings of a server that are pinned, by extension: of those that a host may forward.
+
+    These are the extensions that the entry of the server lists, and those that the host has as objects.
+    """
+    offered = part.offering.capabilities.get("extensions")
+    found: dict[str, Any] = {}
+    for id in offered if isinstance(offered, Mapping) else ():
+        settings = declared_extension(part.offering.capabilities, id)
+        wanted = known[id].pin_settings if id in known else id in part.settings.extensions
+        if wanted and settings is not None:
+            found[id] = dict(settings)
+    return found
+
+
+def settings_pin(settings: Mapping[str, Any]) -> str:
+    """Return the pin of the settings of an extension."""
+    return sha256(canonical(settings)).hexdigest()
 
 
 def instructions_pin(text: str) -> str:
@@ -107,8 +149,14 @@ def instructions_pin(text: str) -> str:
     return sha256(canonical(text)).hexdigest()
 
 
-def take_snapshot(part: ServerCatalog, reach: tuple[str, str], *, hide: Callable[[str], str] = str) -> ServerSnapshot:
-    """Make a snapshot of a server from its part of the catalog and its identity.
+def take_snapshot(
+    part: ServerCatalog,
+    reach: tuple[str, str],
+    *,
+    hide: Callable[[str], str] = str,
+    extensions: Mapping[str, Extension] = _NO_EXTENSIONS,
+) -> ServerSnapshot:
+    """Make a snapshot of a server from its part of the catalog and its identity; ``extensions`` are the host's own.
 
     A name with a secret in it cannot be stored, so an item with such a name is not pinned.
     """
@@ -120,12 +168,17 @@ def take_snapshot(part: ServerCatalog, reach: tuple[str, str], *, hide: Callable
     said = part.offering.instructions
     if said:
         items["instructions", ""] = CurrentDefinition(instructions_pin(said), said)
+    for id, settings in declared_settings(part, extensions).items():
+        if hide(id) == id:
+            items["extension", id] = CurrentDefinition(settings_pin(settings), settings)
+    failed: set[str] = {kind for kind, method in _METHODS.items() if method in part.offering.failures}
     return ServerSnapshot(
         server=part.server,
         key=reach[0],
         shown=hide(reach[1]),
         items=items,
-        unlisted=frozenset(kind for kind, method in _METHODS.items() if method in part.offering.failures),
+        # The definitions of extensions are pinned when a method lists them.
+        unlisted=frozenset(failed | {"item"}),
         aside=frozenset((each.kind, each.name) for each in (*part.dropped, *part.hidden)),
         revision=part.offering.revision,
         recalled=part.offering.recalled,
@@ -142,6 +195,7 @@ def review_catalog(
     scanned: ScanCache | None = None,
     before: CatalogReview | None = None,
     hide: Callable[[str], str] = str,
+    extensions: Mapping[str, Extension] = _NO_EXTENSIONS,
 ) -> CatalogReview:
     """Remove what must not be served from a catalog, and mark what needs approval.
 
@@ -150,7 +204,16 @@ def review_catalog(
     same are reused, and ``hide`` removes secrets from reasons.
     """
     found = {} if scanned is None else scanned
-    reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found, hide=hide)
+    reviewing = _Review(
+        catalog,
+        records,
+        lock=lock,
+        lock_name=lock_name,
+        scanning=scanning,
+        scanned=found,
+        hide=hide,
+        extensions=extensions,
+    )
     return reviewing.result({} if before is None else before.marked)
 
 
@@ -167,7 +230,9 @@ class _Review:
         scanning: ScanMode,
         scanned: ScanCache,
         hide: Callable[[str], str],
+        extensions: Mapping[str, Extension],
     ) -> None:
+        self._extensions = extensions
         self._catalog = catalog
         self._pins = {server: {pin.key: pin for pin in record.pins} for server, record in records.items()}
         self._lock = lock
@@ -197,6 +262,7 @@ class _Review:
             why = self._withheld(server, "instructions", "", instructions_pin(said), said)
             if why is not None:
                 out[server, "instructions", ""] = why
+        extensions = self._reviewed_extensions(out)
         catalog = _without(self._catalog, out, marked) if out or marked else self._catalog
         return CatalogReview(
             catalog=catalog,
@@ -204,7 +270,32 @@ class _Review:
             findings=self._findings,
             marked=marked,
             changed=self._changed,
+            extensions=extensions,
         )
+
+    def _reviewed_extensions(
+        self, out: dict[tuple[str, str, str], Quarantined]
+    ) -> dict[tuple[str, str], ReviewedExtension]:
+        """Review the settings of the forwarded extensions; those that must not be forwarded are added to ``out``."""
+        found: dict[tuple[str, str], ReviewedExtension] = {}
+        for server, part in self._catalog.parts.items():
+            for id, settings in declared_settings(part, self._extensions).items():
+                pin = settings_pin(settings)
+                why = self._withheld(server, "extension", id, pin, settings)
+                if why is not None:
+                    out[server, "extension", id] = why
+                    continue
+                flagged = flag_messages(self._findings.get(("extension", item_id(server, id)), ()))
+                known = self._known(server, "extension", id)
+                changed: tuple[str, ...] = ()
+                if known is not None and known.drift is not None:
+                    changed = tuple(self._hide(str(change)) for change in pin_changes(known))
+                    told = self._hide(describe_change(server, known, hidden=False))
+                    self._changed["extension", item_id(server, id)] = told
+                found[server, id] = ReviewedExtension(
+                    pin=pin, definition=settings, changed=changed, flagged=tuple(map(self._hide, flagged))
+                )
+        return found
 
     def _items(self) -> Iterator[CatalogItem]:
         for kind in ITEM_KINDS:
@@ -217,7 +308,7 @@ class _Review:
             if unlocked is not None:
                 return Quarantined(server, kind, name, "unlocked", unlocked)
             known = self._known(server, kind, name)
-            if known is not None and known.drift is not None and self._hides_changes(server, kind):
+            if known is not None and known.drift is not None and self._hides_change(server, known, known.drift):
                 return Quarantined(
                     server, kind, name, "changed", self._hide(describe_change(server, known, hidden=True))
                 )
@@ -242,7 +333,9 @@ class _Review:
         wanted = self._lock.find(server, kind, name)
         if wanted is None:
             return f"it is not in {self._lock_name}"
-        return None if matches_pin(wanted.pin, pin, definition) else f"{self._lock_name} has another definition of it"
+        # The lock file may come from a host that shows no pages.
+        locked = matches_pin(wanted.pin, pin, definition) or wanted.pin == pin_without_page(definition)
+        return None if locked else f"{self._lock_name} has another definition of it"
 
     # --- what changed ------------------------------------------------------------------------------------------------
 
@@ -251,8 +344,9 @@ class _Review:
         known: Pin | None = kept.get((kind, name))
         return known
 
-    def _hides_changes(self, server: str, kind: str) -> bool:
-        return kind == "instructions" or self._catalog.parts[server].settings.pins == "strict"
+    def _hides_change(self, server: str, known: Pin, drift: Drift) -> bool:
+        strict = self._catalog.parts[server].settings.pins == "strict"
+        return strict or drift.blocked or known.kind == "instructions"
 
     def _marked(self, item: CatalogItem) -> CatalogItem:
         """Return an item with its marks for approval, and with the pin of the accepted definition."""
@@ -381,10 +475,16 @@ def _part_without(
         for item in part.items
         if (item.server, item.kind, item.name) not in out
     }
-    silent = (part.server, "instructions", "") in out
+    offering = part.offering
+    if (part.server, "instructions", "") in out:
+        offering = replace(offering, instructions=None)
+    unused = {name for server, kind, name in out if server == part.server and kind == "extension"}
+    if unused:
+        declared = {id: each for id, each in offering.capabilities["extensions"].items() if id not in unused}
+        offering = replace(offering, capabilities={**offering.capabilities, "extensions": declared})
     return replace(
         part,
-        offering=replace(part.offering, instructions=None) if silent else part.offering,
+        offering=offering,
         items=tuple(kept.values()),
         templates=tuple(
             (template, kept["template", item.name])
@@ -395,8 +495,13 @@ def _part_without(
     )
 
 
-def withhold_servers(catalog: Catalog, servers: Collection[str], reason: str) -> Catalog:
-    """Return a catalog without the items of these servers that should be pinned."""
+def withhold_servers(
+    catalog: Catalog,
+    servers: Collection[str],
+    reason: str,
+    extensions: Mapping[str, Extension] = _NO_EXTENSIONS,
+) -> Catalog:
+    """Return a catalog without what should be pinned of these servers."""
     out: dict[tuple[str, str, str], Quarantined] = {}
     kinds: tuple[ItemKind, ...] = ("tool", "prompt", "template")
     for kind in kinds:
@@ -406,4 +511,7 @@ def withhold_servers(catalog: Catalog, servers: Collection[str], reason: str) ->
     for server in catalog.instructions:
         if server in servers:
             out[server, "instructions", ""] = Quarantined(server, "instructions", "", "changed", reason)
+    for server, part in catalog.parts.items():
+        for id in declared_settings(part, extensions) if server in servers else ():
+            out[server, "extension", id] = Quarantined(server, "extension", id, "changed", reason)
     return _without(catalog, out, {}) if out else catalog

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
+from trunkline.protocol.apps import has_ui, tool_visibility, without_ui
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 from trunkline.protocol.printable import escape_invisible
 
@@ -39,6 +40,7 @@ __all__ = [
     "normal_form",
     "only_order_differs",
     "pin_of",
+    "pin_without_page",
     "reorderable_places",
     "summarize_changes",
 ]
@@ -128,6 +130,18 @@ def matches_pin(digest: str, pin: str, definition: Any) -> bool:
     is not known.
     """
     return digest == pin or (definition is not None and digest == exact_pin(definition))
+
+
+def pin_without_page(definition: Any) -> str | None:
+    """Return the pin of a tool for clients that show no pages; None if it is the same, or hidden from them.
+
+    Servers name the page of a tool only to clients that declared MCP Apps, so one definition has two forms.
+    """
+    if not isinstance(definition, t.Tool) or not has_ui(definition.meta):
+        return None
+    if "model" not in tool_visibility(definition.meta):
+        return None
+    return pin_of(msgspec.structs.replace(definition, meta=without_ui(definition.meta)))
 
 
 def normal_form(document: Any) -> Any:

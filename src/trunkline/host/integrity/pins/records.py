@@ -18,7 +18,8 @@ nothing any more      the pin, and since when it is gone   it comes back as it w
 Some definitions count as the same although their pin differs: the accepted one without the members that the negotiated
 revision does not have, the accepted one in another order where any order was accepted, one that was accepted earlier
 for a server that alternates, and the accepted one under the digest that older versions of this program wrote. The last
-is updated when it is seen.
+is updated when it is seen. A tool with its page and without counts as the same, too: servers name a page only to
+clients that show pages.
 
 Several processes may run one server in different versions, and all write to one record. So the accepted definition may
 be seen while another one waits to be accepted. The first time, the other is kept apart (``Pin.other``) and can still be
@@ -47,7 +48,9 @@ from trunkline.host.integrity.pins.definitions import (
     matches_pin,
     normal_form,
     pin_of,
+    pin_without_page,
 )
+from trunkline.protocol.apps import tool_visibility, without_ui
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.revisions import find_revision
 
@@ -69,8 +72,10 @@ __all__ = [
     "update_record",
 ]
 
-PinKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
-PIN_KINDS: tuple[PinKind, ...] = ("tool", "prompt", "template", "instructions")
+#: ``extension`` is the settings that a server declares for an extension, ``item`` a definition that a method of an
+#: extension listed.
+PinKind: TypeAlias = Literal["tool", "prompt", "template", "instructions", "extension", "item"]
+PIN_KINDS: tuple[PinKind, ...] = ("tool", "prompt", "template", "instructions", "extension", "item")
 #: A kind and a name; instructions have none.
 PinKey: TypeAlias = tuple[PinKind, str]
 PinNoticeKind: TypeAlias = Literal["new", "renamed", "changed", "returned", "gone"]
@@ -96,6 +101,8 @@ class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     last_seen: float = 0.0
     #: Both it and the accepted definition were seen again after each other: two processes see two definitions.
     beside: bool = False
+    #: A person blocked it: it is hidden until it is accepted or unblocked, or another definition takes its place.
+    blocked: bool = False
 
 
 class FormerPin(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -131,6 +138,8 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     former: list[FormerPin] = []
     #: The places where any order is accepted.
     orders: dict[str, tuple[int, int]] = {}
+    #: The MCP Apps members of ``_meta`` of the accepted tool, if they were first seen after it was accepted.
+    page: Any = None
 
     @property
     def key(self) -> PinKey:
@@ -148,9 +157,9 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
 
     @property
     def state(self) -> str:
-        """The state: ``changed``, ``gone``, ``new`` or ``pinned``."""
+        """The state: ``changed``, ``blocked``, ``gone``, ``new`` or ``pinned``."""
         if self.drift is not None:
-            return "changed"
+            return "blocked" if self.drift.blocked else "changed"
         if self.gone_since is not None:
             return "gone"
         return "new" if self.new else "pinned"
@@ -224,7 +233,7 @@ def pin_changes(pin: Pin) -> tuple[DefinitionChange, ...]:
     """
     if pin.drift is None:
         return ()
-    before, after = pin.definition, pin.drift.definition
+    before, after = _with_members(pin.definition, pin.page), pin.drift.definition
     text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
     if before is not None and after is not None:
         found = compare_definitions(normal_form(before), normal_form(after))
@@ -330,10 +339,31 @@ class _RecordUpdate:
                 other=None,
                 former=[],
                 orders={},
+                page=None,
             )
         if self._is_accepted(pin, seen):
             return self._returned(pin)
-        return self._drifted(pin, seen)
+        paged = self._with_page(pin, seen)
+        return self._drifted(pin, seen) if paged is None else self._returned(paged)
+
+    def _with_page(self, pin: Pin, seen: CurrentDefinition) -> Pin | None:
+        """Return a pin after its tool was seen with its known page, with a first page, or without one.
+
+        Servers name pages only to clients that show them, which depends on the host. So the first page is recorded,
+        and a missing page is not a change. Another page is a change, and so is another visibility to models. Returns
+        None if the definition has changed.
+        """
+        if pin.kind != "tool":
+            return None
+        known, now = _page(pin.definition) or pin.page, _page(self._kept(seen))
+        if (known is None and now is None) or (known is not None and now is not None and known != now):
+            return None
+        if ("model" in tool_visibility(known)) is not ("model" in tool_visibility(now)):
+            return None
+        bare = seen.pin if now is None else pin_without_page(seen.definition)
+        if bare is None or bare != (_bare_pin(pin) if _page(pin.definition) else pin.pin):
+            return None
+        return pin if known is not None else replace(pin, page=now)
 
     def _drifted(self, pin: Pin, seen: CurrentDefinition) -> Pin:
         """Return a pin after a definition that is not accepted was seen."""
@@ -346,7 +376,9 @@ class _RecordUpdate:
         if other is not None and other.pin == seen.pin:
             drift = replace(other, last_seen=self._now, beside=True)
         else:
-            drift = Drift(seen.pin, self._now, self._kept(seen))
+            # A definition that was blocked, and removed and added again meanwhile, stays blocked.
+            blocked = drift is not None and drift.blocked and drift.pin == seen.pin
+            drift = Drift(seen.pin, self._now, self._kept(seen), blocked=blocked)
         return replace(pin, drift=drift, other=None, gone_since=None)
 
     def _returned(self, pin: Pin) -> Pin:
@@ -413,6 +445,28 @@ class _RecordUpdate:
 
     def _note(self, key: PinKey, what: PinNoticeKind, before: str | None = None) -> None:
         self._notices.append(PinNotice(self._snapshot.server, key[0], key[1], what, before))
+
+
+def _page(document: Any) -> dict[str, Any] | None:
+    """Return the MCP Apps members of a definition in JSON; None if it has none."""
+    meta = document.get("_meta") if isinstance(document, dict) else None
+    bare = without_ui(meta) if isinstance(meta, dict) else None
+    return None if not isinstance(meta, dict) else {name: meta[name] for name in meta.keys() - (bare or {})} or None
+
+
+def _with_members(document: Any, page: dict[str, Any] | None) -> Any:
+    """Return a definition in JSON with the known MCP Apps members."""
+    if page is None or not isinstance(document, dict):
+        return document
+    return {**document, "_meta": {**(document.get("_meta") or {}), **page}}
+
+
+def _bare_pin(pin: Pin) -> str | None:
+    """Return the pin of the accepted tool without its page."""
+    try:
+        return pin_without_page(msgspec.convert(pin.definition, t.Tool))
+    except (msgspec.ValidationError, RecursionError):
+        return None
 
 
 def _reduced_pin(pin: Pin, revision: str) -> str | None:

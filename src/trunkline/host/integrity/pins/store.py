@@ -218,6 +218,14 @@ class PinStore:
         """
         return sorted(self._read().servers, key=lambda record: (record.name, -record.since))
 
+    def find(self, server: str, key: str) -> ServerPins | None:
+        """Return the record of a server with this identity; None if there is none.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        return next((each for each in self._read().servers if (each.name, each.key) == (server, key)), None)
+
     def observe(
         self, snapshots: Iterable[ServerSnapshot], *, lock: PinLock | None = None, hide: Callable[[str], str] = str
     ) -> ObservedPins:
@@ -257,6 +265,24 @@ class PinStore:
     def mark_viewed(self, server: ServerPins, kind: str, name: str, *, pin: str) -> Pin:
         """Mark a new definition as viewed by a person; raises as ``accept``."""
         return self._look(server, kind, name, pin=pin, vetted=False)
+
+    def block(self, server: ServerPins, kind: str, name: str, *, pin: str, blocked: bool = True) -> Pin:
+        """Block the changed definition of a name, so that it is hidden until it is accepted; or undo that.
+
+        Raises:
+            ConfigError: it is gone, has changed again, or has not changed; or the file cannot be read or written.
+        """
+        with self._changing() as records:
+            record = records.get((server.name, server.key))
+            known = None if record is None else record.find(kind, name)
+            if record is None or known is None:
+                raise ConfigError(f"{server.name}/{name} is no longer pinned.")
+            if known.drift is None or known.drift.pin != pin:
+                raise ConfigError(f"{server.name}/{name} has changed again since it was shown: review it again.")
+            after = replace(known, drift=replace(known.drift, blocked=blocked))
+            pins = [after if each.key == known.key else each for each in record.pins]
+            records[record.name, record.key] = replace(record, pins=pins)
+        return after
 
     def import_lock(self, lock: PinLock) -> int:
         """Accept the pins of a lock file, also for servers not seen yet; return how many pins changed.
@@ -344,6 +370,7 @@ class PinStore:
             other=None,
             former=former_pins_after(known, pin)[:_MOST_FORMER],
             orders=orders,
+            page=None,
         )
 
     def _locked(self, pin: Pin, lock: PinLock, server: str) -> Pin:

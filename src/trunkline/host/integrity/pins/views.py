@@ -63,13 +63,13 @@ class PinView(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return its state: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``.
+        """Return its state: ``changed``, ``blocked``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``.
 
         ``elsewhere`` is a definition that waits to be accepted and that only another process saw.
         """
         if self.elsewhere:
             return "elsewhere"
-        if self.pin.state in ("changed", "gone"):
+        if self.pin.state in ("changed", "blocked", "gone"):
             return self.pin.state
         severity = worst_severity(self.findings)
         if severity in ("ask", "hide"):
@@ -79,12 +79,12 @@ class PinView(Struct, frozen=True):
 
     @property
     def is_pending(self) -> bool:
-        """Whether it needs a person's attention."""
-        return self.state not in ("pinned", "gone")
+        """Whether it needs a person's attention; what a person has blocked does not."""
+        return self.state not in ("pinned", "gone", "blocked")
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is served as it is: neither changed, gone, hidden nor flagged."""
+        """Whether it is served as it is: neither changed, blocked, gone, hidden nor flagged."""
         return self.state in ("pinned", "new")
 
     @property
@@ -134,6 +134,8 @@ def describe_change(server: str, pin: Pin, *, hidden: bool) -> str:
     changes = pin_changes(pin)
     places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in changes[:_MOST_PLACES]))
     then = "it is hidden" if hidden else "you are asked before every use"
+    if pin.drift is not None and pin.drift.blocked:
+        then = "you blocked it, so it is hidden"
     fix = f"run: trunkline pins accept {pin_target(server, pin.kind, pin.name)}"
     return f"it changed since it was pinned ({places}): {summarize_changes(changes)}; {then} until you accept it; {fix}"
 

@@ -67,6 +67,7 @@ __all__ = [
     "build_catalog",
     "changed_lists",
     "estimate_tokens",
+    "extensions_changed",
     "launch_key",
 ]
 
@@ -209,6 +210,15 @@ def changed_lists(before: Catalog | None, after: Catalog) -> tuple[str, ...]:
     differing = [kind for kind in ITEM_KINDS if _pins(before.of(kind)) != _pins(after.of(kind))]
     lists = ("resources" if kind == "template" else f"{kind}s" for kind in differing)
     return tuple(dict.fromkeys(lists))
+
+
+def extensions_changed(before: Catalog, after: Catalog) -> bool:
+    """Return True if a server declares other extensions, or other settings of one."""
+    one, other = (
+        {name: part.offering.capabilities.get("extensions") for name, part in each.parts.items()}
+        for each in (before, after)
+    )
+    return one != other
 
 
 def _part(

@@ -25,7 +25,16 @@ from trunkline.host.authorization.policy.decisions import ToolHints
 from trunkline.host.config.model import Filters, ServerSettings
 from trunkline.host.integrity.pins.definitions import pin_of
 from trunkline.host.upstreams.catalog.names import NamingScheme, item_id, outer_uri, text_problem, wire_name
+from trunkline.protocol.apps import (
+    DEFAULT_VISIBILITY,
+    app_uri,
+    has_ui,
+    is_app_uri,
+    tool_visibility,
+    with_app_uris,
+)
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
+from trunkline.protocol.extensions import APPS, declared_extension
 from trunkline.protocol.headers import header_parameters
 from trunkline.protocol.json_schema import SchemaError, compile_schema
 from trunkline.protocol.uri_template import UriTemplate
@@ -48,6 +57,7 @@ __all__ = [
     "hidden_reason",
     "name_hidden_reason",
     "tags_of",
+    "tokens_in",
     "unlisted_hidden_reason",
 ]
 
@@ -162,6 +172,12 @@ class Offering(Struct, frozen=True, kw_only=True):
     #: Whether it comes from the cache of an earlier run, wholly or for a list that failed since: pins ignore it.
     recalled: bool = False
 
+    @property
+    def has_apps(self) -> bool:
+        """Whether the server has pages: it declared the extension, or a tool names a page."""
+        declared = declared_extension(self.capabilities, APPS) is not None
+        return declared or any(has_ui(tool.meta) for tool in self.tools)
+
 
 ItemKind: TypeAlias = Literal["tool", "prompt", "resource", "template"]
 ITEM_KINDS: tuple[ItemKind, ...] = ("tool", "prompt", "resource", "template")
@@ -203,6 +219,12 @@ class CatalogItem(Struct, frozen=True, kw_only=True, eq=False):
     changed: tuple[str, ...] = ()
     #: Whether its server answers with a bare value, where ``definition`` has ``{"result": …}``.
     wraps: bool = False
+    #: Who may call a tool (MCP Apps): ``model``, ``app`` (a page of the same server) or both.
+    visibility: tuple[str, ...] = DEFAULT_VISIBILITY
+    #: The page that shows a tool's results, as its server names it; None if it has none.
+    app_uri: str | None = None
+    #: Whether a model may see and call it; False for tools that only pages may call.
+    for_model: bool = True
 
     def __repr__(self) -> str:
         """Show kind and id."""
@@ -214,10 +236,19 @@ class CatalogItem(Struct, frozen=True, kw_only=True, eq=False):
         return self.definition.description or ""
 
     @property
+    def is_page(self) -> bool:
+        """Whether it is a page of MCP Apps."""
+        return self.kind == "resource" and is_app_uri(self.name)
+
+    @property
     def outer(self) -> Definition:
-        """The definition as clients get it: under its wire name or outer URI."""
+        """The definition as clients get it: under its wire name or outer URI, with the outer URI of its page."""
         member = {"resource": "uri", "template": "uri_template"}.get(self.kind, "name")
-        return msgspec.structs.replace(self.definition, **{member: self.wire})
+        changes: dict[str, Any] = {member: self.wire}
+        meta = self.definition.meta
+        if meta and self.app_uri is not None:
+            changes["meta"] = with_app_uris(meta, lambda uri: outer_uri(self.server, uri))
+        return msgspec.structs.replace(self.definition, **changes)
 
 
 class DroppedItem(Struct, frozen=True):
@@ -258,7 +289,12 @@ def filters_of(settings: ServerSettings, kind: ItemKind) -> Filters:
 
 def estimate_tokens(value: object) -> int:
     """Estimate the tokens of a value as compact JSON: one per 3.6 bytes, rounded up."""
-    return int(len(msgspec.json.encode(value)) / _BYTES_A_TOKEN) + 1
+    return tokens_in(len(msgspec.json.encode(value)))
+
+
+def tokens_in(size: int) -> int:
+    """Estimate the number of tokens of a text from its size in bytes."""
+    return int(size / _BYTES_A_TOKEN) + 1
 
 
 def build_server_catalog(
@@ -353,6 +389,8 @@ class _ServerCatalogBuilder:
         name = definition_name(definition)
         named = kind in ("tool", "prompt")
         wire = wire_name(self._server, name, self._naming) if named else outer_uri(self._server, name)
+        paged = kind == "tool" and definition.meta
+        visibility = tool_visibility(definition.meta) if paged else DEFAULT_VISIBILITY
         return CatalogItem(
             kind=kind,
             server=self._server,
@@ -365,6 +403,9 @@ class _ServerCatalogBuilder:
             trusted=self._settings.trusted,
             annotations=annotations_of(definition),
             wraps=wraps,
+            visibility=visibility,
+            app_uri=app_uri(definition.meta) if paged else None,
+            for_model="model" in visibility,
         )
 
     def _drop(self, kind: ItemKind, name: str, reason: str) -> None:

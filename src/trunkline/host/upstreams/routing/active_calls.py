@@ -14,14 +14,25 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from trunkline.errors import InvalidParams, RequestFailed, TooManyRequests
+from trunkline.errors import InvalidParams, RequestFailed, RequestTimeout, TooManyRequests
 from trunkline.host.upstreams.routing.channels import CallerChannel
 
-__all__ = ["ActiveCall", "CallEnded", "ConcurrencyLimiter", "ConcurrencySlot", "Parking", "PendingQuestion"]
+if TYPE_CHECKING:
+    from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
+
+__all__ = [
+    "ActiveCall",
+    "CallEnded",
+    "ConcurrencyLimiter",
+    "ConcurrencySlot",
+    "Parking",
+    "PendingQuestion",
+    "caller_cancelled",
+]
 
 
 class ConcurrencyLimiter:
@@ -44,6 +55,11 @@ class ConcurrencyLimiter:
     def most(self, most: int) -> None:
         self._most = most
         self._admit()
+
+    @property
+    def queued(self) -> int:
+        """The number of calls that wait."""
+        return len(self._queue)
 
     @property
     def full(self) -> bool:
@@ -73,6 +89,19 @@ class ConcurrencyLimiter:
         else:
             self._in_use += 1
         return ConcurrencySlot(self)
+
+    async def acquire_within(self, seconds: float, server: str) -> ConcurrencySlot:
+        """Wait for a slot of a server for a bounded time.
+
+        Raises:
+            RequestTimeout: none was available in that time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.acquire()
+        except TimeoutError as error:
+            what = f"{server} has {self._most} calls in progress, and none ended in {seconds:g} s"
+            raise RequestTimeout(what, clock="total", seconds=seconds) from error
 
     def add(self) -> None:
         """Count one more call, over the limit if necessary."""
@@ -148,7 +177,18 @@ class CallEnded(RequestFailed):
 class ActiveCall:
     """A call at a server, in a task of its own, with the questions it asks meanwhile."""
 
-    __slots__ = ("_asked", "_open", "_wake", "channel", "name", "pending", "slot", "task")
+    __slots__ = (
+        "_asked",
+        "_asked_seconds",
+        "_asked_since",
+        "_open",
+        "_wake",
+        "channel",
+        "name",
+        "pending",
+        "slot",
+        "task",
+    )
 
     def __init__(
         self, work: Callable[[ActiveCall], Coroutine[Any, Any, tuple[Any, Raw]]], channel: CallerChannel
@@ -160,17 +200,26 @@ class ActiveCall:
         #: Its concurrency slot, once it was sent.
         self.slot: ConcurrencySlot | None = None
         self._asked = 0
-        #: The number of unanswered questions.
+        #: The number of open questions, since when there are any, and the total time of earlier ones.
         self._open = 0
+        self._asked_since = 0.0
+        self._asked_seconds = 0.0
         self._wake: asyncio.Future[None] | None = None
         self.task: asyncio.Task[tuple[Any, Raw]] = asyncio.get_running_loop().create_task(work(self))
         self.task.add_done_callback(self._rouse)
+
+    @property
+    def asked_seconds(self) -> float:
+        """How long the call has waited for answers; this does not count as the server's time."""
+        return self._asked_seconds + (self.task.get_loop().time() - self._asked_since if self._open else 0.0)
 
     async def ask(self, method: str, params: Any) -> Raw:
         """Queue a question for the caller, and wait for the answer; cancelling withdraws the question."""
         self._asked += 1
         pending = PendingQuestion(method, params, f"{method.partition('/')[0]}-{self._asked}")
         self.pending.append(pending)
+        if not self._open:
+            self._asked_since = self.task.get_loop().time()
         self._open += 1
         if self.slot is not None:
             self.slot.suspend()
@@ -181,6 +230,8 @@ class ActiveCall:
             if pending in self.pending:
                 self.pending.remove(pending)
             pending.answer.cancel()
+            self._asked_seconds = self.asked_seconds
+            self._asked_since = self.task.get_loop().time()
             self._open -= 1
             if self.slot is not None and not self._open:
                 self.slot.resume()
@@ -210,6 +261,10 @@ class ActiveCall:
         if pending in self.pending:
             self.pending.remove(pending)
 
+    def detach(self) -> None:
+        """Called when the caller has left with a question, and will be back."""
+        self.channel = None
+
     def cancel(self) -> None:
         """Cancel the call at the server."""
         self.task.cancel()
@@ -234,6 +289,9 @@ class Parking:
         self._most = most
         self._seconds = seconds
         self._parked: dict[str, tuple[ActiveCall, asyncio.TimerHandle | None]] = {}
+        #: The name of this worker, if others may resume its calls, and what finds the calls of others.
+        self.place: str = ""
+        self.elsewhere: ParkedElsewhere | None = None
 
     def __len__(self) -> int:
         """Return the number of parked calls."""
@@ -253,17 +311,28 @@ class Parking:
                 )
             self._parked[call.name] = (call, None)
             call.task.add_done_callback(_retrieve_exception)
-        return call.name
+        return f"{self.place}-{call.name}" if self.place else call.name
 
     def park(self, call: ActiveCall) -> None:
         """Park a call; its time runs from now."""
-        call.channel = None
+        call.detach()
         if call.name in self._parked:
             timer = asyncio.get_running_loop().call_later(self._seconds, self._expire, call)
             self._parked[call.name] = (call, timer)
 
+    async def find(self, name: str, channel: CallerChannel, method: str) -> ActiveCall:
+        """Resume a parked call for a client that came back, also one of another worker.
+
+        Raises:
+            InvalidParams: it is no longer parked, or was resumed already.
+        """
+        place, _, own = name.rpartition("-")
+        if place != self.place and self.elsewhere is not None:
+            return await self.elsewhere.resume(name, channel, method)
+        return self.resume(own, channel)
+
     def resume(self, name: str, channel: CallerChannel) -> ActiveCall:
-        """Resume a parked call for a client that came back.
+        """Resume a parked call of this worker for a client that came back.
 
         Raises:
             InvalidParams: it is no longer parked, or was resumed already.
@@ -291,6 +360,12 @@ class Parking:
     def _expire(self, call: ActiveCall) -> None:
         self.leave(call)
         call.cancel()
+
+
+def caller_cancelled() -> bool:
+    """Return True if the caller was cancelled, rather than the work."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:

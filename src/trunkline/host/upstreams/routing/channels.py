@@ -8,22 +8,28 @@ gateway client carry the name of the server that asks.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidRequest, LocalProtocolError
-from trunkline.host.config.model import ServerEntry
+from trunkline.errors import InvalidRequest, LocalProtocolError, RemoteProtocolError, UrlElicitationRequired
+from trunkline.extensions.tasks.exchange import TaskExchange
+from trunkline.host.config.model import ServerEntry, ServerSettings
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
+from trunkline.protocol.apps import APP_SETTINGS, declares_apps
 from trunkline.protocol.caller import supports
+from trunkline.protocol.extensions import APPS, declared_extension
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature
+from trunkline.protocol.trace_context import trace_members
 from trunkline.server.elicitors import RequestToClient
 from trunkline.server.server import Server
 
@@ -34,11 +40,18 @@ __all__ = [
     "ConnectionNeeds",
     "GatewayChannel",
     "LocalChannel",
+    "TaskProgress",
+    "allowed_capabilities",
+    "elicited_pages",
     "gateway_capability",
     "label_pages",
     "leads_back",
+    "listed_extensions",
     "log_wanted",
+    "passed_trace",
+    "plain_questions",
     "request_gateways",
+    "tells_of_pages",
     "with_server_label",
 ]
 
@@ -56,6 +69,8 @@ class ConnectionNeeds(Struct, frozen=True):
     roots_digest: str | None = None
     #: Whether to use a handshake although the shared connection uses a stateless revision.
     handshake: bool = False
+    #: Whether the caller shows pages of MCP Apps.
+    apps: bool = False
 
     @classmethod
     def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> ConnectionNeeds:
@@ -69,6 +84,7 @@ class ConnectionNeeds(Struct, frozen=True):
             elicitation_urls=supports(capabilities, "elicitation.url"),
             roots=supports(capabilities, "roots"),
             logs=logs,
+            apps=_shows_pages(capabilities),
         )
 
     def within(self, asks: Collection[str] | None) -> ConnectionNeeds:
@@ -100,9 +116,22 @@ class ConnectionNeeds(Struct, frozen=True):
             declared["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
         if self.roots:
             declared["roots"] = {}
+        if self.apps:
+            declared["extensions"] = {APPS: dict(APP_SETTINGS)}
         return declared
 
+    @property
+    def shows_more(self) -> bool:
+        """Whether a server may list more items to a client that declares these capabilities."""
+        return self.asks or self.apps
 
+
+def _shows_pages(capabilities: Mapping[str, Any]) -> bool:
+    return declared_extension(capabilities, APPS) is not None and declares_apps(capabilities)
+
+
+_MOST_PAGES = 8  # URLs in one error that the user is asked to open.
+_ASKABLE = ("sampling", "elicitation", "roots")
 _NOTHING = ConnectionNeeds()
 _ONLY_LOGS = ConnectionNeeds(logs=True)
 
@@ -124,6 +153,16 @@ def label_pages(data: Any, server: str) -> Any:
     if not isinstance(pages, list):
         return data
     return {**data, "elicitations": [_page(each, server) for each in pages]}
+
+
+def elicited_pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
+    """Parse the URLs that the user must open first (-32042); empty if they cannot be parsed."""
+    found = error.data.get("elicitations") if isinstance(error.data, dict) else None
+    try:
+        pages = msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
+    except msgspec.ValidationError:
+        return []
+    return [page for page in pages if page.mode == "url" and page.url]
 
 
 def _page(page: Any, server: str) -> Any:
@@ -148,6 +187,10 @@ def log_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None, *, unasked: 
     ``unasked`` is true for handshake clients: until they set a level, a server sends what it sends by default.
     """
     return unasked if least is None else _LEVELS.index(level) >= _LEVELS.index(least)
+
+
+class TaskProgress(t.ProgressNotificationParams, frozen=True):
+    """Progress that represents the status of a server's task; its message is shown unchanged."""
 
 
 class CallerChannel(Protocol):
@@ -180,6 +223,10 @@ class CallerChannel(Protocol):
     @property
     def left(self) -> bool:
         """Whether the request ended with questions: it will be repeated with the answers."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the process is stopping and the next one continues this call, which is a task."""
 
     @property
     def open(self) -> bool:
@@ -239,8 +286,9 @@ class GatewayChannel:
 
     @property
     def parks(self) -> bool:
-        """Whether the client's revision has ``input_required`` results."""
-        return Feature.INPUT_REQUIRED in self._exchange.admitted.caller.revision.features
+        """Whether the client's revision has ``input_required`` results; a task waits for its answers instead."""
+        features = self._exchange.admitted.caller.revision.features
+        return Feature.INPUT_REQUIRED in features and not self._exchange.reports_status
 
     @property
     def left(self) -> bool:
@@ -249,21 +297,43 @@ class GatewayChannel:
         return elicitor is not None and elicitor.interrupted
 
     @property
+    def suspended(self) -> bool:
+        """Whether the call is a task that the next process continues."""
+        return self._exchange.suspended
+
+    @property
     def open(self) -> bool:
         """Whether the client still waits."""
         return self._exchange.open
 
     def wants_progress(self) -> bool:
-        """Return True if the client sent a progress token."""
-        return self._token is not None
+        """Return True if the client sent a progress token, or may get a task, whose status shows the progress."""
+        return self._token is not None or self._exchange.may_become_task
 
     def progress(self, news: t.ProgressNotificationParams) -> None:
-        """Forward progress under the client's own token."""
-        if self._token is not None:
+        """Forward progress under the client's own token, or as the status of a task."""
+        exchange, store = self._exchange, self._exchange.store
+        if store is not None:
+            if store.progress is not None and news.progress <= store.progress:
+                # A keep-alive may have increased the progress, which must grow with each notification.
+                news = replace(news, progress=math.nextafter(store.progress, math.inf))
+            store.progress = news.progress
+        token = "" if self._token is None and exchange.may_become_task else self._token
+        if token is not None:
             params = t.ProgressNotificationParams(
-                progress_token=self._token, progress=news.progress, total=news.total, message=news.message
+                progress_token=token, progress=news.progress, total=news.total, message=news.message
             )
-            self._exchange.notify("notifications/progress", params)
+            exchange.notify("notifications/progress", params)
+        if isinstance(news, TaskProgress) and isinstance(exchange, TaskExchange) and news.message is not None:
+            exchange.set_status(news.message)
+
+    def serves(self, server: Server) -> bool:
+        """Return True if the request was made to this gateway."""
+        return self._server is server
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send the client a notification of an extension on the stream of this request."""
+        self._exchange.notify(method, params)
 
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
         """Forward a log message on the stream of this request."""
@@ -299,7 +369,7 @@ class LocalChannel:
     __slots__ = ("_log", "_progress", "_request_handler", "_session", "log_level")
 
     #: The program waits as long as its call lasts, and its request runs once.
-    left = False
+    left = suspended = False
     open = True
     receives_logs = False
     #: Dedicated connections would each be a second process for a single call.
@@ -360,6 +430,44 @@ class LocalChannel:
         return False
 
 
+def listed_extensions(settings: ServerSettings, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extensions of a caller that are declared to a server: those that its entry lists."""
+    declared = capabilities.get("extensions")
+    found = declared if isinstance(declared, Mapping) else {}
+    return {id: found[id] for id in settings.extensions if id in found}
+
+
+def allowed_capabilities(
+    settings: ServerSettings, capabilities: Mapping[str, Any], offering: Offering | None
+) -> dict[str, Any]:
+    """Return the capabilities declared to a server: the caller's, limited by the server's ``asks`` setting."""
+    asks = settings.asks
+    allowed = {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
+    if _shows_pages(capabilities) and tells_of_pages(offering, asks=bool(allowed)):
+        allowed["extensions"] = {APPS: dict(APP_SETTINGS)}
+    return allowed
+
+
+def tells_of_pages(offering: Offering | None, *, asks: bool) -> bool:
+    """Return True if MCP Apps is declared to a server on behalf of its caller.
+
+    Some servers name their pages, and declare the extension, only to clients that declared it. A dedicated connection
+    just for this would be a second process for every server; if the caller has one anyway, it costs nothing.
+    """
+    return asks or (offering is not None and offering.has_apps)
+
+
+def plain_questions(result: t.InputRequiredResult) -> dict[str, Any]:
+    """Return what was asked as plain data that can travel in sealed state."""
+    questions = {
+        key: {"method": each.method, "params": {} if each.params is None else msgspec.json.decode(each.params)}
+        for key, each in (result.input_requests or {}).items()
+    }
+    if not questions and result.request_state is None:
+        raise RemoteProtocolError("The server requires input, but sent neither input requests nor a request state.")
+    return {"state": result.request_state, "questions": questions}
+
+
 #: The experimental capability with the ids of a gateway and of those behind it.
 GATEWAYS = "dev.trunkline/gateways"
 
@@ -393,6 +501,17 @@ def _named(offering: Offering) -> list[str]:
         if isinstance(ids, list)
         else []
     )
+
+
+def passed_trace(params: Raw | None) -> dict[str, str]:
+    """Return the trace context of a request that is passed on to servers.
+
+    Without baggage, which is the caller's data and may be meant for this gateway only. OpenTelemetry, if the program
+    has loaded it, passes what its propagators are set to.
+    """
+    members = trace_members(params)
+    members.pop("baggage", None)
+    return members
 
 
 def request_gateways(params: Raw | None, own: str) -> tuple[str, ...]:

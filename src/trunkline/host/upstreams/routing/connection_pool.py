@@ -38,7 +38,7 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.upstreams.catalog.items import Offering
 from trunkline.host.upstreams.routing.active_calls import ActiveCall, CallEnded
 from trunkline.host.upstreams.routing.channels import CallerChannel, ConnectionNeeds, log_wanted
-from trunkline.host.upstreams.supervision.clients import ALL_LISTS, can_send_requests, requires_login
+from trunkline.host.upstreams.supervision.clients import ALL_LISTS, can_send_requests, is_first_client, requires_login
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.revisions import uses_handshake
 
@@ -97,10 +97,16 @@ class DedicatedConnection:
         roots: Callable[[], Any] | None,
         credentials: Credentials | None,
         on_log: OnLog | None = None,
+        on_notification: Callable[[str, dict[str, Any], CallerChannel | None], None] | None = None,
         registry: ConnectionRegistry | None = None,
+        key: str | None = None,
     ) -> None:
-        """Prepare a connection; ``roots`` answers in place of the caller, ``on_log`` gets messages between calls."""
+        """Prepare a connection; ``roots`` answers in place of the caller, ``on_log`` gets messages between calls.
+
+        ``key`` names the process that the workers of a gateway use for this session.
+        """
         self.upstream = upstream
+        self._key = key
         self.needs: ConnectionNeeds = replace(needs, logs=True)
         self.calls: dict[ActiveCall, None] = {}
         #: The callers of requests to a stateless server, which sends nothing on its own but log messages.
@@ -118,9 +124,12 @@ class DedicatedConnection:
             options |= {"elicitation": self._elicit, "elicitation_urls": needs.elicitation_urls}
         if roots is not None or needs.roots:
             options["roots"] = roots or self._roots
+        if needs.apps:
+            options["apps"] = True
         self._options = {**options, "logging": self._logged, "on_notification": self._on_notification}
         self._credentials = credentials
         self._on_log = on_log
+        self._on_custom = on_notification
         self._registry = registry
         #: What the server lists on this connection, once it announced a change here; None before.
         self.offering: Offering | None = None
@@ -184,15 +193,20 @@ class DedicatedConnection:
         if self.needs.handshake:
             # The era memory belongs to the shared connection, which uses the newest revision.
             options = {**options, "revision": "handshake", "era_memory": None}
-        self._client = self.upstream.make_client(**options)
+        self._client = self.upstream.make_client(key=self._key, **options)
         client = await self._client.__aenter__()
-        if self._registry is not None and self._registry.needs_listing(self):
+        if self._registry is not None and is_first_client(client) and self._registry.needs_listing(self):
             await self._list_new(self._registry, client)
         return client
 
     async def is_hanging(self) -> bool:
         """Return True if the process is unresponsive, and no call on this connection is within its deadline."""
         return self._client is not None and await self.upstream.is_hanging(self._client)
+
+    def give_up(self) -> None:
+        """Called when the process hangs: no worker uses it any more."""
+        if self._key is not None:
+            self.upstream.end_process(self._key)
 
     async def set_log_level(self, client: Client, level: t.LoggingLevel | None) -> None:
         """Set the level of log messages that the server sends."""
@@ -317,6 +331,8 @@ class DedicatedConnection:
             channel = self._channel()
             if channel is not None:
                 channel.elicitation_completed(params["elicitationId"])
+        elif self._on_custom is not None:
+            self._on_custom(method, params, self._channel())
 
     def _channel(self) -> CallerChannel | None:
         """Return the channel for notifications: that of the call that started last."""
@@ -342,6 +358,8 @@ class ConnectionPool:
         self._connections: list[DedicatedConnection] = []
         self._now = now
         self._credentials = credentials
+        #: Names the process for certain needs at every worker of a gateway; ``own_roots``: its roots are the host's.
+        self.process_key: Callable[[ConnectionNeeds, bool], str | None] = lambda needs, own_roots: None
         #: Whether the session has ended: no connection is opened any more.
         self.ended: bool = False
         #: Whether its client has left, and only calls that wait for an answer remain.
@@ -351,6 +369,8 @@ class ConnectionPool:
         self._closing: set[asyncio.Task[None]] = set()
         #: Called with log messages on these connections between calls.
         self.on_log: OnLog | None = None
+        #: Called with notifications that are not part of the protocol: the server, method and params.
+        self.on_notification: Callable[..., None] | None = None
 
     def __len__(self) -> int:
         """Return the number of connections."""
@@ -383,7 +403,14 @@ class ConnectionPool:
             self._make_room(upstream)
             own = self._credentials if upstream.entry.settings.per_user else None
             connection = DedicatedConnection(
-                upstream, needs, roots=roots, credentials=own, on_log=self._logged, registry=self.registry
+                upstream,
+                needs,
+                roots=roots,
+                credentials=own,
+                on_log=self._logged,
+                on_notification=self._notifier(upstream.entry.name),
+                registry=self.registry,
+                key=self.process_key(needs, roots is not None),
             )
             self._connections.append(connection)
         connection.used_at = self._now()
@@ -445,6 +472,15 @@ class ConnectionPool:
         if self.on_log is not None:
             self.on_log(message)
 
+    def _notifier(self, server: str) -> Callable[[str, dict[str, Any], CallerChannel | None], None]:
+        """Return the callback for custom notifications on a connection to a server."""
+
+        def notified(method: str, params: dict[str, Any], channel: CallerChannel | None) -> None:
+            if self.on_notification is not None:
+                self.on_notification(server, method, params, channel=channel)
+
+        return notified
+
     def used(self, connection: DedicatedConnection) -> None:
         """Record that a connection was in use until now."""
         connection.used_at = self._now()
@@ -466,6 +502,7 @@ class ConnectionPool:
             hangs = await connection.is_hanging()
             if hangs:
                 log.info("a connection to %s is unresponsive and is closed", connection.upstream.entry.name)
+                connection.give_up()
                 await self.drop(connection)
         finally:
             if not hangs:

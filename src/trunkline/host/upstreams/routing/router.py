@@ -7,18 +7,14 @@ an ``ActiveCall``, on a dedicated connection if the caller can answer requests, 
 away. A server of both eras may be able to ask in only one of them; a handshake client that can answer requests gets a
 dedicated connection with a handshake there, as if it were connected directly. Nothing is authorized here: that was done
 before, and each question is reviewed by a function that comes with the request.
-
-Per-user credentials are for servers that are used on behalf of many users: one user's are never used for another. The
-logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
-per-user credentials never receives those of the host.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,42 +26,64 @@ from trunkline.client.client import Client
 from trunkline.client.request_handlers import extra_capabilities
 from trunkline.errors import (
     ConnectionLost,
+    MethodNotFound,
+    PolicyDenied,
     RemoteProtocolError,
     RequestTimeout,
-    ServerUnavailable,
     UrlElicitationRequired,
 )
-from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import ServerRoots
 from trunkline.host.session import HostSession
-from trunkline.host.upstreams.routing.active_calls import ActiveCall, ConcurrencyLimiter, ConcurrencySlot, Parking
-from trunkline.host.upstreams.routing.channels import VIA, CallerChannel, ConnectionNeeds, log_wanted
+from trunkline.host.upstreams.routing.active_calls import (
+    ActiveCall,
+    ConcurrencyLimiter,
+    ConcurrencySlot,
+    Parking,
+    caller_cancelled,
+)
+from trunkline.host.upstreams.routing.channels import (
+    VIA,
+    CallerChannel,
+    ConnectionNeeds,
+    allowed_capabilities,
+    elicited_pages,
+    listed_extensions,
+    log_wanted,
+    plain_questions,
+    tells_of_pages,
+)
 from trunkline.host.upstreams.routing.connection_pool import (
-    Credentials,
     DedicatedConnection,
     prefers_handshake,
     roots_digest,
 )
-from trunkline.host.upstreams.supervision.clients import StoredLogins, has_authorization_header
+from trunkline.host.upstreams.routing.upstream_tasks import (
+    TASK_KEYS,
+    call_core_task,
+    follow_task,
+    is_task,
+    send_or_withdraw,
+    task_id,
+)
 from trunkline.host.upstreams.supervision.upstream import Upstream
-from trunkline.protocol.caller import Principal, supports
+from trunkline.protocol.caller import supports
+from trunkline.protocol.extensions import CLIENT_DEFAULTS, TASKS, declared_extension
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, uses_handshake
 
-__all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs", "user_credentials", "user_store_path"]
+__all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs"]
 
 #: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 QuestionReview = Callable[[str, Any], Awaitable[Raw | None]]
 
 _FIRST_PAUSE = 0.1  # Pause before the next round if the server asked nothing; it doubles each time.
 _LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
-_MOST_PAGES = 8  # Pages that one error may ask a user to open.
+_PAGES = "pages"  # The ``once`` key of the URLs that the user must open.
 _USUAL = Limits()
 #: The log level requested from a stateless server for a handshake client that set none: our servers' own default.
 _USUAL_LEVEL: t.LoggingLevel = "info"
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-_ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 
 
@@ -80,6 +98,8 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     review: QuestionReview
     #: The ids of the gateways it came through.
     via: tuple[str, ...] = ()
+    #: The trace context of the caller, which is passed on.
+    trace: Mapping[str, str] | None = None
 
 
 class Router:
@@ -92,43 +112,73 @@ class Router:
         self._rounds = rounds
         self._roots = ServerRoots() if roots is None else roots
         self._busy: dict[Upstream, ConcurrencyLimiter] = {}
-        #: The requests in progress on each shared connection that a log message may belong to.
-        self._logging: dict[Upstream, dict[int, UpstreamRequest]] = {}
+        #: The requests in progress on each shared connection, which a notification may belong to.
+        self._shared: dict[Upstream, dict[int, UpstreamRequest]] = {}
 
     async def send(self, request: UpstreamRequest) -> tuple[Any, Raw]:
         """Forward a request; return the result, decoded and raw.
 
-        If a server requires a page to be opened first (-32042), the request is repeated after that, unless the caller's
-        revision knows the error itself.
+        If a server requires a page to be opened first (-32042), the caller is asked to open it and the request is
+        repeated, once, unless the caller's revision knows the error itself.
 
         Raises:
             ServerUnavailable: the server is not running.
+            PolicyDenied: the server requires a page that the policy does not allow.
             RequestFailed, LinkError, RemoteProtocolError: the request failed.
+        """
+        channel = request.channel
+        if channel.did(_PAGES):
+            # A stateless caller returned with its answers; they are read before the request is repeated.
+            required = await channel.once(_PAGES, dict)
+        else:
+            try:
+                return await self._send_reviewed(request)
+            except UrlElicitationRequired as error:
+                askable = supports(self._allowed(request), "elicitation.url")
+                if channel.knows_url_errors or not askable or not error.data["elicitations"]:
+                    raise
+                plain = {"message": error.message, "data": error.data}
+            required = await channel.once(_PAGES, lambda: plain)
+        await self._ask_to_open(request, UrlElicitationRequired(**required))
+        return await self._send_reviewed(request)
+
+    async def _send_reviewed(self, request: UpstreamRequest) -> tuple[Any, Raw]:
+        """Forward a request; the URLs of a -32042 error are questions too, and are forwarded only if the policy allows.
+
+        The raised error has only the reviewed URLs.
         """
         try:
             return await self._send(request)
         except UrlElicitationRequired as error:
-            if request.channel.knows_url_errors or not supports(_allowed_capabilities(request), "elicitation.url"):
-                raise
-            pages = _pages(error)
-            if not pages:
-                raise
-            for number, page in enumerate(pages):
-                raw = await self._ask(request, "elicitation/create", page, key=f"page-{number}")
-                if msgspec.json.decode(raw, type=t.ElicitResult).action != "accept":
-                    raise
-        return await self._send(request)
+            pages = elicited_pages(error)
+            for page in pages:
+                if await request.review("elicitation/create", page) is not None:
+                    name = request.upstream.entry.name
+                    raise PolicyDenied(f"{name} requires opening a page, which the policy does not allow.") from error
+            others = error.data if isinstance(error.data, dict) else {}
+            data = {**others, "elicitations": msgspec.to_builtins(pages)}
+            raise UrlElicitationRequired(error.message, data=data) from error
+
+    async def _ask_to_open(self, request: UpstreamRequest, required: UrlElicitationRequired) -> None:
+        """Ask the caller to open the URLs of a -32042 error.
+
+        Raises:
+            UrlElicitationRequired: the caller did not open one of them.
+        """
+        entry = request.upstream.entry
+        for number, page in enumerate(elicited_pages(required)):
+            raw = await request.channel.ask("elicitation/create", page, key=f"page-{number}", entry=entry)
+            if msgspec.json.decode(raw, type=t.ElicitResult).action != "accept":
+                raise required
 
     async def _send(self, request: UpstreamRequest) -> tuple[Any, Raw]:
         upstream, channel = request.upstream, request.channel
         with upstream.track_call():
-            if channel.did("parked"):
+            if channel.did(_parked_key(channel)):
                 return await self._on_connection(request, None)
             # A stateless caller can be asked only by methods whose result may be ``input_required``.
             askable = request.method in _MAY_ASK or not channel.parks
-            needs = ConnectionNeeds.of(
-                _allowed_capabilities(request) if askable else {}, logs=channel.log_level is not None
-            )
+            needs = ConnectionNeeds.of(self._allowed(request) if askable else {}, logs=channel.log_level is not None)
             if upstream.entry.settings.per_user:
                 return await self._send_as_user(request, needs)
             client = await upstream.connected_client()
@@ -140,16 +190,37 @@ class Router:
             if self.needs_dedicated(upstream, needs, handshake=handshake):
                 connection = await self._connection(request, needs, handshake=handshake)
                 return await (self._on_connection if handshake else self._in_rounds_on)(request, connection)
-            if not handshake and not channel.receives_logs:
-                return await self._in_rounds(request, client)
-            # Log messages may belong to it: a stateless server logs only for requests that ask for it, a handshake
-            # server may log for any.
-            requests = self._logging.setdefault(upstream, {})
-            requests[id(request)] = request
-            try:
+            with self.tracked(request):
                 return await (self._on_shared if handshake else self._in_rounds)(request, client)
-            finally:
-                del requests[id(request)]
+
+    @contextmanager
+    def tracked(self, request: UpstreamRequest) -> Iterator[None]:
+        """Count a request as one in progress on the shared connection while the context is open."""
+        requests = self._shared.setdefault(request.upstream, {})
+        requests[id(request)] = request
+        try:
+            yield
+        finally:
+            del requests[id(request)]
+
+    @asynccontextmanager
+    async def client_for(self, request: UpstreamRequest) -> AsyncIterator[Client]:
+        """Return the client for a message of an extension: shared, or with the credentials of the caller."""
+        upstream = request.upstream
+        with upstream.track_call():
+            if not upstream.entry.settings.per_user:
+                client = await upstream.connected_client()
+                with self.tracked(request):
+                    yield client
+                return
+            needs = self._with_roots(upstream, ConnectionNeeds())
+            connection = request.session.connections.find(upstream, needs, roots=self._own_roots(upstream))
+            with connection.hold_open():
+                yield await self._opened(request.session, connection)
+
+    def on_shared(self, upstream: Upstream) -> list[UpstreamRequest]:
+        """Return the requests in progress on the shared connection to a server, which a notification may belong to."""
+        return list(self._shared.get(upstream, {}).values())
 
     async def _send_as_user(self, request: UpstreamRequest, needs: ConnectionNeeds) -> tuple[Any, Raw]:
         """Forward a request with the credentials of the caller, whether or not the host itself has access."""
@@ -178,7 +249,10 @@ class Router:
         The message does not name its request. While requests of several sessions are in progress it is dropped: no
         client may read what a server logs for another. A client that sets a level has a dedicated connection.
         """
-        requests = list(self._logging.get(upstream, {}).values())
+        client = upstream.client
+        handshake = client is not None and uses_handshake(client.revision)
+        # A stateless server logs only for requests that ask for it, a handshake server may log for any.
+        requests = [each for each in self.on_shared(upstream) if handshake or each.channel.receives_logs]
         if not requests:
             return False
         if all(request.session is requests[0].session for request in requests):
@@ -215,10 +289,15 @@ class Router:
         """Return whether a server has roots of its own, in its entry or added since."""
         return upstream.entry.settings.roots is not None or upstream.entry.name in self._roots.added
 
+    def queued(self, upstream: Upstream) -> int:
+        """Return how many calls wait for a slot of a server."""
+        limiter = self._busy.get(upstream)
+        return 0 if limiter is None else limiter.queued
+
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that was removed."""
         self._busy.pop(upstream, None)
-        self._logging.pop(upstream, None)
+        self._shared.pop(upstream, None)
 
     def needs_dedicated(self, upstream: Upstream, needs: ConnectionNeeds, *, handshake: bool) -> bool:
         """Return True if a caller with these needs has a dedicated connection to a server.
@@ -231,12 +310,15 @@ class Router:
             return False
         if settings.share == "session" or needs.logs:
             return True
-        return handshake and (needs.asks or self.declares(upstream, needs) != shared_needs(upstream))
+        declared, shared = self.declares(upstream, needs), shared_needs(upstream)
+        # The host removes the MCP Apps metadata for a caller that shows no pages.
+        return handshake and (needs.asks or declared != replace(shared, apps=shared.apps and declared.apps))
 
     def declares(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection for a caller with these needs declares."""
-        allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
-        return replace(allowed, logs=False, roots_digest=None, handshake=False)
+        within = needs.within(upstream.entry.settings.asks)
+        within = replace(within, apps=needs.apps and tells_of_pages(upstream.offering, asks=within.asks))
+        return replace(self._with_roots(upstream, within), logs=False, roots_digest=None, handshake=False)
 
     async def open_dedicated(self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds) -> None:
         """Open a dedicated connection to a server, which is listed if it is the first with these needs."""
@@ -253,8 +335,12 @@ class Router:
                 await session.connections.drop(connection)
             raise
 
+    def _allowed(self, request: UpstreamRequest) -> dict[str, Any]:
+        upstream, capabilities = request.upstream, request.channel.capabilities
+        return allowed_capabilities(upstream.entry.settings, capabilities, upstream.offering)
+
     def _meta(self, request: UpstreamRequest) -> dict[str, Any]:
-        return {VIA: [*request.via, self._name]}
+        return {VIA: [*request.via, self._name], **(request.trace or {})}
 
     # --- servers that ask nothing ------------------------------------------------------------------------------------
 
@@ -265,18 +351,35 @@ class Router:
         finally:
             slot.release()
 
-    def _forward(
-        self, request: UpstreamRequest, client: Client, progress: Callable[[t.ProgressNotificationParams], None]
-    ) -> Awaitable[tuple[Any, Raw]]:
-        """Send what was authorized, with our own ``_meta`` and the server's timeouts."""
-        settings = request.upstream.entry.settings
-        return client.forward(
-            request.method,
-            request.params,
-            timeout=settings.timeout,
-            total_timeout=settings.total_timeout,
-            on_progress=progress if request.channel.wants_progress() else None,
-            meta=self._meta(request),
+    async def _forward(
+        self,
+        request: UpstreamRequest,
+        client: Client,
+        progress: Callable[[t.ProgressNotificationParams], None],
+        asked: Callable[[], float] = float,
+    ) -> tuple[Any, Raw]:
+        """Send the authorized request, with our own ``_meta`` and the server's timeouts.
+
+        ``asked`` returns how many seconds the server's questions have waited for answers.
+        """
+        settings, channel, key = request.upstream.entry.settings, request.channel, _task_key(request.channel)
+        if not channel.did(key):
+            try:
+                return await client.forward(
+                    request.method,
+                    request.params,
+                    timeout=settings.timeout,
+                    total_timeout=settings.total_timeout,
+                    on_progress=progress if channel.wants_progress() else None,
+                    meta=self._meta(request),
+                )
+            except MethodNotFound:
+                # The server's error for a tool that must be called as a task.
+                has_tasks = supports(client.server_capabilities, "tasks.requests.tools.call")
+                if request.method != "tools/call" or not has_tasks:
+                    raise
+        return await call_core_task(
+            client, request.params, channel, progress, key=key, total=settings.total_timeout, asked=asked
         )
 
     async def _acquire_slot(self, upstream: Upstream) -> ConcurrencySlot:
@@ -293,15 +396,7 @@ class Router:
             limiter.most = settings.concurrency
         if (slot := limiter.acquire_free()) is not None:
             return slot
-        seconds = settings.total_timeout or _USUAL.total_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await limiter.acquire()
-        except TimeoutError as error:
-            what = (
-                f"{upstream.entry.name} has {settings.concurrency} calls in progress, and none ended in {seconds:g} s"
-            )
-            raise RequestTimeout(what, clock="total", seconds=seconds) from error
+        return await limiter.acquire_within(settings.total_timeout or _USUAL.total_seconds, upstream.entry.name)
 
     # --- stateless servers -------------------------------------------------------------------------------------------
 
@@ -324,27 +419,20 @@ class Router:
         meta[t.META_CLIENT_CAPABILITIES] = self._declared(request)
         if channel.log_level is not None or channel.receives_logs:
             meta[t.META_LOG_LEVEL] = channel.log_level or _USUAL_LEVEL
-        settings = request.upstream.entry.settings
+        if channel.did(task_key := _task_key(channel)):
+            return await self._follow_task(request, client, await channel.once(task_key, str))
         for number in range(self._rounds):
             key = f"round-{number}"
             if channel.did(key):
                 asked = await channel.once(key, dict)
             else:
-                slot = await self._acquire_slot(request.upstream)
-                try:
-                    result, raw = await client.forward(
-                        request.method,
-                        params,
-                        timeout=settings.timeout,
-                        total_timeout=settings.total_timeout,
-                        on_progress=channel.progress if channel.wants_progress() else None,
-                        meta=meta,
-                    )
-                finally:
-                    slot.release()
+                result, raw = await self._send_round(request, client, params, meta)
+                if is_task(result):
+                    task = await channel.once(task_key, partial(task_id, raw))
+                    return await self._follow_task(request, client, task)
                 if not isinstance(result, t.InputRequiredResult):
                     return result, raw
-                asked = _plain(result)
+                asked = plain_questions(result)
                 await channel.once(key, lambda asked=asked: asked)
             waits = 0 if asked["questions"] else waits + 1
             if waits:
@@ -353,11 +441,41 @@ class Router:
             params = replace(params, input_responses=answers or None, request_state=asked["state"])
         raise RemoteProtocolError(f"The server asked for more input in {self._rounds} rounds in a row.")
 
+    async def _send_round(
+        self, request: UpstreamRequest, client: Client, params: Any, meta: dict[str, Any]
+    ) -> tuple[Any, Raw]:
+        """Send the request of one round, within the server's concurrency limit and timeouts."""
+        settings, channel = request.upstream.entry.settings, request.channel
+        slot = await self._acquire_slot(request.upstream)
+        try:
+            sending = client.forward(
+                request.method,
+                params,
+                timeout=settings.timeout,
+                total_timeout=settings.total_timeout,
+                on_progress=channel.progress if channel.wants_progress() else None,
+                meta=meta,
+            )
+            if request.method != "tools/call" or declared_extension(client.server_capabilities, TASKS) is None:
+                return await sending
+            return await send_or_withdraw(client, sending, lambda given: task_id(given[1]) if is_task(given[0]) else "")
+        finally:
+            slot.release()
+
+    async def _follow_task(self, request: UpstreamRequest, client: Client, id: str) -> tuple[Any, Raw]:
+        """Wait for a task that a server answered with; its questions are asked like those of any call."""
+        total = request.upstream.entry.settings.total_timeout
+        return await follow_task(client, id, request.channel, partial(self._ask_all, request), total=total)
+
     def _declared(self, request: UpstreamRequest) -> dict[str, Any]:
         """Return what is declared to a stateless server: what the caller supports, and roots if the host has some."""
-        declared = _allowed_capabilities(request)
+        declared = self._allowed(request)
         if self._has_roots(request.upstream):
             declared["roots"] = {}
+        # The router waits for tasks itself, so every server may answer with one, even if the caller has no tasks.
+        settings = request.upstream.entry.settings
+        listed = listed_extensions(settings, request.channel.capabilities)
+        declared["extensions"] = {**CLIENT_DEFAULTS, **listed, **declared.get("extensions", {})}
         return declared
 
     async def _ask_all(self, request: UpstreamRequest, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
@@ -404,8 +522,9 @@ class Router:
     async def _on_connection(self, request: UpstreamRequest, connection: DedicatedConnection | None) -> tuple[Any, Raw]:
         """Run a call on a dedicated connection, or resume a parked one; its questions go to the caller."""
         channel = request.channel
+        parked = _parked_key(channel)
         if connection is None:
-            call = self._parking.resume(await channel.once("parked", str), channel)
+            call = await self._parking.find(await channel.once(parked, str), channel, request.method)
         else:
             call = ActiveCall(lambda call: self._run(request, connection, call), channel)
             connection.calls[call] = None
@@ -413,7 +532,7 @@ class Router:
         try:
             while (pending := await call.next_question()) is not None:
                 if channel.parks:
-                    await channel.once("parked", lambda: self._parking.admit(call))
+                    await channel.once(parked, lambda: self._parking.admit(call))
                 await call.settle(pending, self._ask(request, pending.method, pending.params, key=pending.key))
             outcome = await call.task
         except asyncio.CancelledError:
@@ -422,7 +541,7 @@ class Router:
                 self._parking.park(call)
                 raise
             self._end(call)
-            if call.task.cancelled() and not _caller_cancelled():
+            if call.task.cancelled() and not caller_cancelled():
                 raise ConnectionLost("the server was stopped while it worked") from None
             raise
         except BaseException:
@@ -445,7 +564,7 @@ class Router:
 
         call.slot = await self._acquire_slot(request.upstream)
         try:
-            return await self._forward(request, client, progress)
+            return await self._forward(request, client, progress, lambda: call.asked_seconds)
         except RequestTimeout:
             request.session.connections.check_responsive(connection)
             raise
@@ -466,70 +585,11 @@ def shared_needs(upstream: Upstream) -> ConnectionNeeds:
     return ConnectionNeeds.of(upstream.declared, logs=False)
 
 
-def _caller_cancelled() -> bool:
-    """Return True if the caller was cancelled, rather than the work."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _task_key(channel: CallerChannel) -> str:
+    """Return the ``once`` key of a call's task id; a call that is repeated after a page has another one."""
+    return TASK_KEYS[channel.did(_PAGES)]
 
 
-def _allowed_capabilities(request: UpstreamRequest) -> dict[str, Any]:
-    """Return what the server may request: what the caller supports, limited by the ``asks`` setting of the server."""
-    capabilities = request.channel.capabilities
-    if not capabilities:
-        return {}
-    asks = request.upstream.entry.settings.asks
-    return {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
-
-
-def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
-    """Parse the pages that a server requires to be opened; empty if they cannot be parsed."""
-    found = error.data.get("elicitations") if isinstance(error.data, dict) else None
-    try:
-        return msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
-    except msgspec.ValidationError:
-        return []
-
-
-def _plain(result: t.InputRequiredResult) -> dict[str, Any]:
-    """Return what was asked as plain data that can travel in sealed state."""
-    questions = {
-        key: {"method": each.method, "params": {} if each.params is None else msgspec.json.decode(each.params)}
-        for key, each in (result.input_requests or {}).items()
-    }
-    if not questions and result.request_state is None:
-        raise RemoteProtocolError("The server requires input, but sent neither input requests nor a request state.")
-    return {"state": result.request_state, "questions": questions}
-
-
-def user_store_path(folder: Path, *, issuer: str | None, subject: str) -> Path:
-    """Return the path of a user's logins; a digest, so it reveals no one and no subject can inject a path."""
-    name = hashlib.sha256(f"{issuer or ''}\0{subject}".encode()).hexdigest()[:32]
-    return folder / "users" / name / "logins"
-
-
-def user_credentials(folder: Path, principal: Principal | None) -> Credentials:
-    """Return the credentials of one user, as a function of a server's entry.
-
-    Raises (when called):
-        ServerUnavailable: the caller is not authenticated, or the user has no login for this server.
-    """
-
-    async def credentials(entry: ServerEntry) -> Mapping[str, Any]:
-        if entry.url is None or has_authorization_header(entry):
-            return {}
-        if principal is None:
-            raise ServerUnavailable(
-                f"{entry.name} needs each user's own login, and the caller is not authenticated: serve with auth"
-            )
-        from trunkline.auth.credential_store import FileStore
-
-        path = user_store_path(folder, issuer=principal.issuer, subject=principal.subject)
-        login = await StoredLogins(FileStore(path)).find(entry)
-        if login is None:
-            raise ServerUnavailable(
-                f"{entry.name} needs a login of {principal.subject}; run: "
-                f"trunkline auth login {entry.name} --user {principal.subject}"
-            )
-        return {"auth": login}
-
-    return credentials
+def _parked_key(channel: CallerChannel) -> str:
+    """Return the ``once`` key of a parked call; a call that is repeated after a page has another one."""
+    return "parked-again" if channel.did(_PAGES) else "parked"

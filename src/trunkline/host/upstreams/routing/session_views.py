@@ -34,6 +34,7 @@ from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, DedicatedConnection
 from trunkline.host.upstreams.routing.router import Router, shared_needs
 from trunkline.host.upstreams.supervision.upstream import Upstream
+from trunkline.protocol.apps import has_ui, without_ui
 from trunkline.protocol.revisions import NEWEST, find_revision
 
 __all__ = ["PARTS", "SessionViews", "extras_of", "merged"]
@@ -197,7 +198,7 @@ class SessionViews:
         Lists that take longer continue in the background and are announced as a change.
         """
         needs = ConnectionNeeds.of(capabilities, logs=False)
-        if not needs.asks:
+        if not needs.shows_more:
             return
         wanted = [(each, self._router.declares(each, needs)) for each in self._upstreams().values()]
         tasks = {self._start(session, *pair): pair[0] for pair in wanted if self._is_unknown(*pair)}
@@ -218,7 +219,7 @@ class SessionViews:
         """
         settings = upstream.entry.settings
         # With credentials of its own each principal sees a list of its own, which is not for others.
-        if upstream.offering is None or not needs.asks or settings.share == "shared" or settings.per_user:
+        if upstream.offering is None or not needs.shows_more or settings.share == "shared" or settings.per_user:
             return False
         return needs != shared_needs(upstream) and needs not in self._extras.get(upstream, {})
 
@@ -264,7 +265,7 @@ class SessionViews:
         needs = self._router.declares(connection.upstream, connection.needs)
         settings = connection.upstream.entry.settings
         known = (connection.upstream, needs) in self._fresh or needs == shared_needs(connection.upstream)
-        return not known and needs.asks and not settings.per_user
+        return not known and needs.shows_more and not settings.per_user
 
     async def record_listing(self, upstream: Upstream, needs: ConnectionNeeds, listed: Offering) -> None:
         """Record what a server lists to clients with these capabilities, and cache it for the next run."""
@@ -318,7 +319,7 @@ def _covers(needs: ConnectionNeeds, declared: ConnectionNeeds) -> bool:
     return all(getattr(needs, name) or not getattr(declared, name) for name in _FLAGS)
 
 
-_FLAGS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
+_FLAGS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots", "apps")
 
 
 def _cache_entry(entry: ServerEntry, needs: ConnectionNeeds) -> ServerEntry:
@@ -347,18 +348,33 @@ def _same(one: tuple[Offering, ...], other: tuple[Offering, ...]) -> bool:
     return len(one) == len(other) and all(each is another for each, another in zip(one, other, strict=True))
 
 
+def _with_page(tool: Any, other: Any) -> Any:
+    """Return a tool with the page that another list names; the same object if there is none."""
+    if not isinstance(tool, t.Tool) or has_ui(tool.meta) or not has_ui(other.meta):
+        return tool
+    bare = without_ui(other.meta) or {}
+    return replace(tool, meta={**(tool.meta or {}), **{name: other.meta[name] for name in other.meta.keys() - bare}})
+
+
 def extras_of(listed: Offering, shared: Offering) -> Offering:
-    """Return what a list has beyond that of the shared connection."""
-    known = _names(shared)
+    """Return the items that the shared connection's list lacks, including tools whose page only this list names."""
+    known = {(part, name): each for part in PARTS for name, each in _by_name(shared, part).items()}
     parts = {
-        part: tuple(each for each in getattr(listed, part) if (part, definition_name(each)) not in known)
+        part: tuple(
+            each
+            for each in getattr(listed, part)
+            if (before := known.get((part, definition_name(each)))) is None or _with_page(before, each) is not before
+        )
         for part in PARTS
     }
     return replace(_nothing(), revision=listed.revision, **parts)
 
 
 def merged(shared: Offering, others: Iterable[Offering], *, override: Iterable[Offering] = ()) -> Offering:
-    """Return an offering with what others list; where names are equal, only ``override`` replaces a definition."""
+    """Return an offering with the items of others; where names are equal, only ``override`` replaces a definition.
+
+    A tool's page is added to its definition: servers name it only to clients that declared that they show pages.
+    """
     replacing = {id(each) for each in override}
     others, parts = tuple(others), dict[str, tuple[Any, ...]]()
     for part in PARTS:
@@ -371,7 +387,9 @@ def merged(shared: Offering, others: Iterable[Offering], *, override: Iterable[O
                 if place == len(listed):
                     listed.append(each)
                 elif id(other) in replacing:
-                    listed[place] = each
+                    listed[place] = _with_page(each, listed[place])
+                else:
+                    listed[place] = _with_page(listed[place], each)
         if listed != list(getattr(shared, part)):
             parts[part] = tuple(listed)
     return replace(shared, **parts) if parts else shared

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.request_handlers import all_pages
+from trunkline.client.targets import Target
 from trunkline.errors import (
     AuthError,
     ConfigError,
@@ -54,6 +56,7 @@ __all__ = [
     "failed_kinds",
     "has_authorization_header",
     "in_flight",
+    "is_first_client",
     "list_offering",
     "make_client",
     "offerings_differ",
@@ -136,15 +139,17 @@ def make_client(
     eras: dict[str, str] | None = None,
     sandboxed: SandboxLauncher | None = None,
     on_remark: Callable[[str | None], None] | None = None,
+    elsewhere: Target | None = None,
 ) -> Client:
     """Create a client for an entry; ``options`` are those of ``Client`` and override the entry.
 
-    ``sandboxed`` returns how to launch a sandboxed server; ``on_remark`` is called with a remark on that launch.
+    ``sandboxed`` returns how to launch a sandboxed server; ``on_remark`` is called with a remark on that launch;
+    ``elsewhere`` connects to a server that another process launches.
 
     Raises:
         ConfigError: the entry or an option is invalid, or its secrets are not filled in yet.
     """
-    if entry.sealed:
+    if entry.sealed and elsewhere is None:
         raise ConfigError(f"{entry.name}: its secrets are not filled in yet, so it is not started")
     settings = entry.settings
     own: dict[str, Any] = {
@@ -154,9 +159,13 @@ def make_client(
         "era_memory": eras,
         # A host answers lists from its catalog; every other request is made for a particular caller.
         "cache": False,
+        "extensions": {id: {} for id in settings.extensions},
     }
     target: Any = entry.target
-    if entry.url is not None:
+    if elsewhere is not None:
+        target = elsewhere
+        own["restart"] = False
+    elif entry.url is not None:
         target = {"url": entry.url, "type": entry.type}
         own |= {"headers": entry.headers or None, "auth": auth}
     elif entry.command is not None:
@@ -170,7 +179,8 @@ def make_client(
             options = {**options, "env": launch.env, "cwd": launch.cwd}
             if on_remark is not None:
                 on_remark(launch.remark)
-    return Client(target, **(own | dict(options)))
+    # Questions are linked to the call in which they are asked; as separate tasks they would not be.
+    return Client(target, received_tasks=False, **(own | dict(options)))
 
 
 def _sandboxed(entry: ServerEntry, env: Mapping[str, str] | None) -> LaunchPlan:
@@ -208,6 +218,12 @@ def can_send_requests(client: Client) -> bool:
     if contact is None or not contact.revision.handshake:
         return False
     return contact.link.can_receive_requests
+
+
+def is_first_client(client: Client) -> bool:
+    """Return True if the server process was started for this client; other workers may use it too."""
+    contact = client._core.session
+    return contact is None or contact.link.fresh
 
 
 def in_flight(client: Client) -> int:
@@ -278,11 +294,19 @@ class StoredLogins:
 
     async def _found(self) -> CredentialStore:
         if self._store is None:
-            from trunkline.auth.credential_store import find_store
-
             # Finding the system's keyring may take a while.
-            self._store = await asyncio.to_thread(find_store, None)
+            self._store = await asyncio.to_thread(_find_logins)
         return self._store
+
+
+def _find_logins() -> CredentialStore:
+    if os.environ.get("TRUNKLINE_LOGINS"):
+        from trunkline.host.shared_logins import find_logins
+
+        return find_logins()
+    from trunkline.auth.credential_store import find_store
+
+    return find_store(None)
 
 
 def _log_unreadable(entry: ServerEntry, error: AuthError) -> None:

@@ -47,6 +47,7 @@ from trunkline.host.upstreams.supervision.clients import (
     start_timeout,
 )
 from trunkline.host.upstreams.supervision.monitor import RunOutcome, ServerMonitor, cache_offering, running_state
+from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.start_queue import (
     HALF_OPEN_SECONDS,
     STEADY_SECONDS,
@@ -99,6 +100,7 @@ class SupervisionContext(Struct, frozen=True, kw_only=True):
     #: Bounds how many processes start at the same time.
     starts: StartQueue
     sandboxed: SandboxLauncher | None = None
+    sharing: ProcessSharing | None = None
 
 
 class _Unapproved(Exception):
@@ -558,15 +560,11 @@ class ServerTask:
             "on_state": _both(self._client_moved, given.get("on_state")),
             "on_stderr": _both(state.append_stderr, given.get("on_stderr")),
         }
-        return make_client(
-            state.launch,
-            options,
-            auth=self.auth,
-            clock=self._timers.clock,
-            eras=context.eras,
-            sandboxed=context.sandboxed,
-            on_remark=state.note,
-        )
+        how: dict[str, Any] = {"clock": self._timers.clock, "eras": context.eras, "sandboxed": context.sandboxed}
+        client = make_client(state.launch, options, auth=self.auth, on_remark=state.note, **how)
+        if context.sharing is not None and state.entry.command is not None:
+            client._core.target = context.sharing.share(state, client._core.target)
+        return client
 
     def _client_moved(self, state: ClientState, reason: Exception | None) -> None:
         """Called when the state of the client changes; a client for a URL reconnects by itself."""

@@ -30,8 +30,9 @@ from trunkline.host.secrets.vault import Vault
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.supervision.clients import SandboxLauncher, StoredLogins
 from trunkline.host.upstreams.supervision.server_task import SupervisionContext, TrustCheck
+from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.start_queue import IdleProcessors, StartQueue, default_starts
-from trunkline.host.upstreams.supervision.upstream import Upstream
+from trunkline.host.upstreams.supervision.upstream import CallMetrics, Upstream
 from trunkline.timers import Clock, Timers, wait_within
 
 if TYPE_CHECKING:
@@ -76,13 +77,14 @@ class Supervisor:
         secrets: SecretRegistry | None = None,
         sandboxed: SandboxLauncher | None = None,
         starts_at_once: int | None = None,
+        sharing: ProcessSharing | None = None,
     ) -> None:
         """Start with no server.
 
         ``trust`` decides whether a server may run; ``on_offering`` is called when the offering of a server changes;
         ``logins`` and ``vault`` replace the default stores of logins and secrets; ``secrets`` collects what must not be
         shown; ``sandboxed`` returns how to launch a sandboxed server; ``starts_at_once`` bounds how many processes
-        start at the same time, by default four per processor.
+        start at the same time, by default four per processor; ``sharing`` shares processes with other hosts.
         """
         self._events = events
         self._on_offering = on_offering
@@ -99,10 +101,12 @@ class Supervisor:
             eras={},
             starts=_start_queue(starts_at_once, self._timers),
             sandboxed=sandboxed,
+            sharing=sharing,
         )
         self._upstreams: dict[str, Upstream] = {}
         #: The servers, by name, in the order of the configuration.
         self.upstreams: Mapping[str, Upstream] = MappingProxyType(self._upstreams)
+        self._call_metrics: CallMetrics | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
 
@@ -133,10 +137,17 @@ class Supervisor:
 
     def _add(self, entry: ServerEntry, *, after: asyncio.Task[None] | None = None) -> None:
         upstream = Upstream(entry, self._context, on_move=self._tell, on_offering=self._on_offering, after=after)
+        upstream.call_metrics = self._call_metrics
         self._upstreams[entry.name] = upstream
         status = upstream.status
         self._tell(ServerStateChanged(entry.name, status.state, status.reason))
         upstream.begin()
+
+    def measure_calls(self, metrics: CallMetrics | None) -> None:
+        """Measure the calls of all servers, also of those that are added later; None ends it."""
+        self._call_metrics = metrics
+        for upstream in self._upstreams.values():
+            upstream.call_metrics = metrics
 
     def _keep(self, upstream: Upstream, entry: ServerEntry) -> None:
         self._upstreams[entry.name] = upstream
@@ -168,6 +179,11 @@ class Supervisor:
         except RequestTimeout:
             return False
         return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no server is starting, or all required ones are ready."""
+        return self._is_settled(everything=False)
 
     async def _until_settled(self, everything: bool) -> None:
         while not self._is_settled(everything):

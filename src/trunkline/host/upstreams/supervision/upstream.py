@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from trunkline.host.upstreams.supervision.server_task import ServerCommand, Serv
 from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES, UpstreamState
 from trunkline.timers import wait_within
 
-__all__ = ["ServerStatus", "Upstream"]
+__all__ = ["CallMetrics", "ServerStatus", "Upstream"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -125,6 +125,13 @@ class _CallTracker:
             state.on_suspected_failure()
 
 
+class CallMetrics(Protocol):
+    """Measures the calls of servers."""
+
+    def track(self, server: str, inner: AbstractContextManager[None]) -> AbstractContextManager[None]:
+        """Return a context manager around the one that counts a call."""
+
+
 class Upstream:
     """One server of a host."""
 
@@ -148,8 +155,11 @@ class Upstream:
         )
         #: The command or URL as it may be printed, with secrets masked.
         self.shown = entry.shown
-        self._server_task = ServerTask(self._state, context, after=after)
+        task = None if context.sharing is None else context.sharing.make_task(self._state, context, after)
+        self._server_task: ServerTask = task or ServerTask(self._state, context, after=after)
         self._use = _CallTracker(self._state)
+        #: Measures its calls; None if nothing does.
+        self.call_metrics: CallMetrics | None = None
         self._began = context.timers.clock.now()
         self._task: asyncio.Task[None] | None = None
         #: Whether the server requested roots; set by its dedicated connections.
@@ -200,6 +210,16 @@ class Upstream:
         return self._state.state
 
     @property
+    def restarts(self) -> int:
+        """How often it was started after the first time."""
+        return max(0, self._state.starts - 1)
+
+    @property
+    def active_calls(self) -> int:
+        """The number of calls in progress."""
+        return self._state.active_calls
+
+    @property
     def busy(self) -> bool:
         """Whether the outcome of its start is still open."""
         return self._state.busy
@@ -241,7 +261,7 @@ class Upstream:
             prompts=0 if offering is None else len(offering.prompts),
             resources=0 if offering is None else len(offering.resources) + len(offering.templates),
             last_error=state.last_error,
-            restarts=max(0, state.starts - 1),
+            restarts=self.restarts,
             dedicated=sum(client.state in _CONNECTED for client in state.dedicated_clients),
             since=state.since,
             source=str(entry.source),
@@ -305,8 +325,10 @@ class Upstream:
             reason = f": {state.reason}" if state.reason else "."
             raise ServerUnavailable(f"The server {state.entry.name} {what}{reason}")
 
-    def make_client(self, **options: Any) -> Client:
+    def make_client(self, *, key: str | None = None, **options: Any) -> Client:
         """Create a dedicated client for the same server; ``options`` take precedence.
+
+        ``key`` names the process if several processes of a gateway may use it.
 
         It is not supervised, but closed when the server is stopped, restarted or removed from the configuration. It
         starts a process whenever it is connected: call ``verify_trust`` before that.
@@ -319,16 +341,28 @@ class Upstream:
             raise ServerUnavailable(f"The server {self.entry.name} was not checked for approval yet.")
         context = self._context
         given = {} if context.client_options is None else context.client_options(self.launch)
+        sharing = context.sharing
+        elsewhere = None if sharing is None else sharing.dedicated_target(self.entry, key, options.get("env"))
+        shown = ("client_info",) if elsewhere is not None else ("env", "client_info", "on_stderr")
+        own = {name: given[name] for name in shown if name in given}
+        if "tap" in given:
+            own["tap"] = given["tap"].dedicated()
         client = make_client(
             self.launch,
-            {name: given[name] for name in ("env", "client_info", "on_stderr") if name in given} | options,
+            own | options,
             auth=self._server_task.auth,
             clock=context.timers.clock,
             eras=context.eras,
             sandboxed=context.sandboxed,
+            elsewhere=elsewhere,
         )
         self._state.dedicated_clients.add(client)
         return client
+
+    def end_process(self, key: str) -> None:
+        """End the process that the workers of a gateway use for one session."""
+        if self._context.sharing is not None:
+            self._context.sharing.session_ended(self.entry, key)
 
     async def is_hanging(self, client: Client) -> bool:
         """Return True if the process behind a dedicated client is unresponsive; called after a call timed out."""
@@ -372,7 +406,7 @@ class Upstream:
 
     def track_call(self) -> AbstractContextManager[None]:
         """Count a call while it is in progress: the server is then not idle, and may be silent as long as the call."""
-        return self._use
+        return self._use if self.call_metrics is None else self.call_metrics.track(self.entry.name, self._use)
 
     def record_activity(self) -> None:
         """Record a sign of life that only the caller can see, such as progress."""

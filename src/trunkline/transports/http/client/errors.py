@@ -96,8 +96,8 @@ def network_error(error: BaseException, url: URL, *, proxy: URL | None = None) -
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return ConnectionLost(f"{where} closed the connection before it answered")
     if isinstance(error, TimeoutError):
-        return ConnectionLost(f"{where} took too long: {error or 'no connection'}")
-    return ConnectionLost(f"The connection to {where} broke: {error or type(error).__name__}")
+        return ConnectionLost(f"{where} took too long: {str(error) or 'no connection'}")
+    return ConnectionLost(f"The connection to {where} broke: {str(error) or type(error).__name__}")
 
 
 def _reason(error: OSError) -> str:

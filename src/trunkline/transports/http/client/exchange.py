@@ -23,7 +23,7 @@ from trunkline.errors import (
     request_failed,
 )
 from trunkline.protocol.caller import Origin
-from trunkline.protocol.jsonrpc import Batch, ErrorResponse, Incoming, InvalidMessage, Response, decode
+from trunkline.protocol.jsonrpc import Batch, ErrorResponse, Incoming, InvalidMessage, Request, Response, decode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import EventReader, ServerSentEvent
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, status_error
@@ -65,6 +65,9 @@ class ExchangeOwner(Protocol):
     def done(self, exchange: ClientExchange) -> None:
         """Called when an exchange has ended."""
 
+    def asked(self, id: RequestId, exchange: ClientExchange) -> None:
+        """Called with the id of a request of the server that arrived on an exchange."""
+
     def begin_session(self, id: str | None) -> None:
         """Called with the session id of the response to ``initialize``, if it has one."""
 
@@ -86,7 +89,7 @@ class ClientExchange:
         """Send the request, and deliver the answer or the failure to the receiver."""
         link = self._link
         try:
-            response = await link.http.open("POST", head, body=body)
+            response = await link.http.open("POST", head, body=body, about=self.id)
             try:
                 await self._read(response, in_session="Mcp-Session-Id" in head)
             except NETWORK_ERRORS as error:
@@ -164,6 +167,8 @@ class ClientExchange:
             for item in incoming.items:  # type: ignore[union-attr]
                 self._deliver(item)
             return
+        elif kind is Request:
+            self._link.asked(incoming.id, self)  # type: ignore[union-attr, arg-type]
         self._link.receiver.message_received(incoming, HTTP)
 
     def _check_id(self, answer: Incoming) -> ErrorResponse | Response:

@@ -30,12 +30,15 @@ _MAX_CACHED = 256  # Header sets kept: one for each method and name in use.
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
-class _Named(Struct):
+class _Named(Struct, rename="camel"):
     name: Any = None
     uri: Any = None
+    task_id: Any = None
 
 
 _named_decoder = Decoder(_Named)
+#: The members as they are written on the wire.
+_WIRE_NAMES: Mapping[str, str] = MappingProxyType({"name": "name", "uri": "uri", "task_id": "taskId"})
 
 
 class HeaderBuilder:
@@ -115,13 +118,13 @@ class HeaderBuilder:
 
 
 def _name(params: Any, member: str) -> str | None:
-    """Return the name of the tool, prompt or resource in params of any form."""
+    """Return the name of the tool, prompt, resource or task in params of any form."""
     if isinstance(params, Raw):
         try:
             params = _named_decoder.decode(params)
         except (DecodeError, UnicodeDecodeError, RecursionError):
             return None
-    name = params.get(member) if isinstance(params, Mapping) else getattr(params, member, None)
+    name = params.get(_WIRE_NAMES[member]) if isinstance(params, Mapping) else getattr(params, member, None)
     return name if isinstance(name, str) else None
 
 

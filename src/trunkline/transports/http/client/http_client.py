@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -13,8 +14,10 @@ from yarl import URL
 from trunkline.errors import ConfigError, HttpError
 from trunkline.net.addresses import is_loopback
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.client.errors import NETWORK_ERRORS, network_error, status_error
+from trunkline.protocol.traffic import HttpTraffic, TrafficTap
+from trunkline.transports.http.client.errors import NETWORK_ERRORS, network_error, printable_url, status_error
 from trunkline.transports.http.client.response_body import read_body
+from trunkline.types import RequestId
 
 __all__ = [
     "SMALL",
@@ -102,6 +105,8 @@ class HttpClientOptions(Struct, frozen=True, kw_only=True):
     ssl: Any = None
     #: The source of credentials, unless a fixed header has them.
     authorizer: ClientAuthorizer | None = None
+    #: Where the exchanges can be observed.
+    tap: TrafficTap | None = None
 
 
 class HttpClient:
@@ -116,6 +121,7 @@ class HttpClient:
         self.url = URL(options.url, encoded=True)
         self.proxy = _proxy(self.url, options.proxy)
         self._authorizer = options.authorizer
+        self._tap = options.tap
         #: The timeouts to pause while a person logs in.
         self.clocks: PausableTimeouts | None = None
         trust = _ssl_context(options)
@@ -138,11 +144,12 @@ class HttpClient:
         body: bytes | None = None,
         url: URL | None = None,
         quietly: bool = False,
+        about: RequestId | None = None,
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response once its headers are there; redirects on the same server are followed.
 
         A denied request may lead to a login, after which it is sent again. With ``quietly`` no interactive login is
-        started.
+        started. ``about`` is the id of the request in the body, for an observer.
 
         Raises:
             ConnectionLost: the network failed.
@@ -152,11 +159,11 @@ class HttpClient:
         """
         authorizer = self._authorizer
         if authorizer is None:
-            return await self._send(method, head, body=body, url=url)
+            return await self._send(method, head, body=body, url=url, about=about)
         if authorizer.stale:
             await self._with_timeouts_paused(authorizer.prepare())
         for attempt in range(_TRIES):
-            response = await self._send(method, head, body=body, url=url)
+            response = await self._send(method, head, body=body, url=url, about=about)
             nonce = response.headers.get("DPoP-Nonce")
             if response.status not in (401, 403):
                 authorizer.accepted(nonce)
@@ -190,7 +197,7 @@ class HttpClient:
             clocks.resume_clocks()
 
     async def _send(
-        self, method: str, head: Mapping[str, str], *, body: bytes | None, url: URL | None
+        self, method: str, head: Mapping[str, str], *, body: bytes | None, url: URL | None, about: RequestId | None
     ) -> aiohttp.ClientResponse:
         target = url or self.url
         authorizer = self._authorizer
@@ -198,12 +205,20 @@ class HttpClient:
             data = io.BytesIO(body) if body is not None and len(body) >= _LARGE else body
             # A proof names the URL, so each hop has its own.
             headers = head if authorizer is None else {**head, **authorizer.headers(method, str(target))}
+            # Looked up for each exchange: observing may begin and end at any time.
+            observer = None if self._tap is None else self._tap.observer
+            began = 0.0 if observer is None else time.perf_counter()
             try:
                 response = await self._session.request(
                     method, target, data=data, headers=headers, allow_redirects=False
                 )
             except NETWORK_ERRORS as error:
-                raise network_error(error, target, proxy=self.proxy) from error
+                failure = network_error(error, target, proxy=self.proxy)
+                if observer is not None:
+                    observer.http_exchanged(_failed(method, target, headers, began, about, failure))
+                raise failure from error
+            if observer is not None:
+                observer.http_exchanged(_exchanged(response, began, about))
             if not 300 <= response.status < 400:
                 return response
             target = self._redirect_target(response, method)
@@ -233,6 +248,39 @@ class HttpClient:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+# The values of these are never passed to an observer.
+_CREDENTIALS = frozenset({"authorization", "cookie", "dpop", "dpop-nonce", "proxy-authorization", "set-cookie"})
+
+
+def _exchanged(response: aiohttp.ClientResponse, began: float, about: RequestId | None) -> HttpTraffic:
+    return HttpTraffic(
+        method=response.method,
+        url=printable_url(response.url),
+        status=response.status,
+        request_headers=_observable(response.request_info.headers),
+        response_headers=_observable(response.headers),
+        seconds=time.perf_counter() - began,
+        about=about,
+    )
+
+
+def _failed(
+    method: str, url: URL, headers: Mapping[str, str], began: float, about: RequestId | None, error: Exception
+) -> HttpTraffic:
+    return HttpTraffic(
+        method=method,
+        url=printable_url(url),
+        request_headers=_observable(headers),
+        seconds=time.perf_counter() - began,
+        about=about,
+        error=str(error),
+    )
+
+
+def _observable(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: "***" if name.lower() in _CREDENTIALS else value for name, value in headers.items()}
 
 
 async def post_oneway(http: HttpClient, head: Mapping[str, str], body: bytes, *, url: URL | None = None) -> None:

@@ -15,10 +15,11 @@ import aiohttp
 from yarl import URL
 
 from trunkline.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError, TrunklineError
-from trunkline.protocol.jsonrpc import Outbound, Request, decode, encode
+from trunkline.protocol.jsonrpc import ErrorResponse, Outbound, Request, Response, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.client.answers import AnswerRefused, post_answer
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, printable_url, status_error
 from trunkline.transports.http.client.exchange import HTTP
 from trunkline.transports.http.client.headers import HeaderBuilder
@@ -106,7 +107,11 @@ class LegacySseLink(Link):
             except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
                 self._failed(LocalProtocolError(f"a message cannot be sent: {error}"), id)
                 continue
-            task = asyncio.get_running_loop().create_task(self._post(head, body, id))
+            task = asyncio.get_running_loop().create_task(
+                self._post_answer(head, body)
+                if isinstance(message, Response | ErrorResponse)
+                else self._post(head, body, id)
+            )
             self._posts.add(task)
             task.add_done_callback(self._posts.discard)
 
@@ -196,6 +201,16 @@ class LegacySseLink(Link):
             self._failed(error, id)
         except NETWORK_ERRORS as error:
             self._failed(self._http.failure(error), id)
+
+    async def _post_answer(self, head: Mapping[str, str], body: bytes) -> None:
+        """Post an answer to the server, again while it cannot accept it and its stream is open."""
+        ended = () if self._stream is None else (self._stream,)
+        try:
+            await post_answer(lambda: post_oneway(self._http, head, body, url=self._endpoint.result()), ended)
+        except (AnswerRefused, TrunklineError) as error:
+            self._failed(error, None)
+        except NETWORK_ERRORS as error:
+            self._failed(self._http.failure(error), None)
 
     def _failed(self, error: Exception, id: RequestId | None) -> None:
         if id is None:

@@ -36,6 +36,7 @@ from trunkline.protocol.jsonrpc import (
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.client.answers import AnswerRefused, post_answer
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, status_error
 from trunkline.transports.http.client.exchange import HTTP, ClientExchange
 from trunkline.transports.http.client.headers import HeaderBuilder, validate_session_id
@@ -177,6 +178,10 @@ class HttpLink(Link):
         )
         self._receiver: Receiver | None = None
         self._exchanges: dict[RequestId, ClientExchange] = {}
+        #: The server's requests that are not answered yet, and the exchange each arrived on.
+        self._asked: dict[RequestId, ClientExchange] = {}
+        #: Done when the link closes: no answer is sent again.
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._idle = asyncio.Event()
         self._idle.set()
         #: The POSTs of messages that have no answer.
@@ -247,8 +252,17 @@ class HttpLink(Link):
         """Remove an exchange that has ended."""
         if self._exchanges.get(exchange.id) is exchange:
             del self._exchanges[exchange.id]
+        if self._asked:
+            self._asked = {id: each for id, each in self._asked.items() if each is not exchange}
         if not self._exchanges:
             self._idle.set()
+
+    def asked(self, id: RequestId, exchange: ClientExchange) -> None:
+        """Store which exchange a request of the server arrived on; its answer is for that one."""
+        if len(self._asked) >= self.limits.in_flight:
+            # So many are not served at once: the oldest was cancelled by the server.
+            del self._asked[next(iter(self._asked))]
+        self._asked[id] = exchange
 
     def begin_session(self, id: str | None) -> None:
         """Store the session id of the response to ``initialize``, if it has one."""
@@ -290,6 +304,8 @@ class HttpLink(Link):
         if isinstance(message, Notification) and message.method == "notifications/initialized":
             self._get_stream = GetStream(self)
             work = self._post_initialized(self._get_stream, head, body)
+        elif answered := _answered_ids(message):
+            work = self._post_answer(answered, head, body)
         else:
             work = self._post(head, body)
         task = self._loop.create_task(work)
@@ -306,16 +322,47 @@ class HttpLink(Link):
     async def _post(self, head: Mapping[str, str], body: bytes) -> bool:
         """Post a message that has no answer; return whether the server accepted it."""
         try:
-            async with asyncio.timeout(self.limits.idle_seconds):
-                await post_oneway(self.http, head, body)
+            await self._post_once(head, body)
         except (TrunklineError, *NETWORK_ERRORS) as error:
             log.warning("the server did not accept a message: %s", error)
             return False
         return True
 
+    async def _post_once(self, head: Mapping[str, str], body: bytes) -> None:
+        async with asyncio.timeout(self.limits.idle_seconds):
+            await post_oneway(self.http, head, body)
+
+    async def _post_answer(self, ids: Sequence[RequestId], head: Mapping[str, str], body: bytes) -> None:
+        """Post an answer to the server, again while it cannot accept it; if it never will, fail the call that waits."""
+        exchange = next((found for id in ids if (found := self._asked.pop(id, None)) is not None), None)
+        ended: list[asyncio.Future[Any]] = [self._closed]
+        if exchange is not None and exchange.task is not None:
+            ended.append(exchange.task)
+        try:
+            await post_answer(lambda: self._post_once(head, body), ended)
+        except AnswerRefused as refused:
+            log.warning("the server did not accept a message: %s", refused)
+            self._answer_refused(exchange, refused.error)
+        except (TrunklineError, *NETWORK_ERRORS) as error:
+            log.warning("the server did not accept a message: %s", error)
+
+    def _answer_refused(self, exchange: ClientExchange | None, error: HttpError) -> None:
+        """Fail the request that waits for an answer, if it is known which one that is: it would never end."""
+        if exchange is None and len(self._exchanges) == 1:
+            exchange = next(iter(self._exchanges.values()))
+        if exchange is None or self._exchanges.get(exchange.id) is not exchange or exchange.task is None:
+            return
+        said = f"{error.status} {error.reason}".rstrip()
+        failure = ConnectionLost(f"The server no longer waits for this answer: it responded with {said}; call again")
+        failure.__cause__ = error
+        exchange.task.cancel()
+        self.done(exchange)
+        self.receiver.eof_received(failure, about=exchange.id)
+
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _close(self) -> None:
+        self._closed.set_result(None)
         tasks = [exchange.task for exchange in self._exchanges.values() if exchange.task is not None]
         tasks += [] if self._get_stream_task is None else [self._get_stream_task]
         for task in tasks:
@@ -337,3 +384,9 @@ class HttpLink(Link):
         with contextlib.suppress(TrunklineError):
             response = await self.http.open("DELETE", self.headers.for_get(""), quietly=True)
             response.close()
+
+
+def _answered_ids(message: Message | tuple[Message, ...]) -> list[RequestId]:
+    """Return the ids of the requests that a message answers, or those of a batch."""
+    messages = message if isinstance(message, tuple) else (message,)
+    return [each.id for each in messages if isinstance(each, Response | ErrorResponse) and each.id is not None]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from trunkline.errors import BackplaneUnavailable
 from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, InvalidMessage, encode
 from trunkline.types import ErrorObject, RequestId
 
 __all__ = [
     "JSON",
+    "RETRY_SOON",
+    "UNAVAILABLE",
     "HTTPException",
     "Headers",
     "Receive",
@@ -20,6 +23,7 @@ __all__ = [
     "session_ended",
     "stopping",
     "too_many",
+    "unavailable",
 ]
 
 Scope = MutableMapping[str, Any]
@@ -27,6 +31,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+#: The status, and the code of the error, while what the workers share cannot be reached; and when to try again.
+UNAVAILABLE = 503
+RETRY_SOON = (b"retry-after", b"1")
 #: The ``Content-Type`` of every body that is not a stream of events.
 JSON = (b"content-type", b"application/json")
 
@@ -76,6 +83,13 @@ def session_ended() -> HTTPException:
 def stopping() -> HTTPException:
     """Return the error for a request that arrives while the server stops."""
     return HTTPException(503, "The server is stopping", headers=((b"retry-after", b"1"), (b"connection", b"close")))
+
+
+def unavailable(
+    message: str = BackplaneUnavailable.PUBLIC,
+) -> HTTPException:
+    """Return the error for a request that needs what the workers share, while it cannot be reached."""
+    return HTTPException(UNAVAILABLE, message, code=UNAVAILABLE, headers=(RETRY_SOON,))
 
 
 def too_many(what: str) -> HTTPException:

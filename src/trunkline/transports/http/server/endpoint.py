@@ -13,15 +13,16 @@ tokens itself.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from trunkline.errors import ConfigError, InsufficientScope
+from trunkline.errors import BackplaneUnavailable, ConfigError, InsufficientScope
 from trunkline.protocol.caller import AccessDenied, Principal
-from trunkline.protocol.jsonrpc import Notification, Request, decode
+from trunkline.protocol.jsonrpc import Notification, Request, decode, requests_of
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
 from trunkline.transports.http.server.asgi import (
@@ -34,13 +35,18 @@ from trunkline.transports.http.server.asgi import (
     invalid_body,
     method_not_allowed,
     stopping,
+    unavailable,
 )
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, RequestHeaders
-from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry, requests_of
+from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry
 from trunkline.transports.http.server.single_request import SingleRequestTransport
 from trunkline.transports.link import Acceptor
+
+if TYPE_CHECKING:
+    from trunkline.transports.http.server.rate_limits import RequestLimiter
+    from trunkline.transports.http.server.shared.worker import SharedWorker
 
 __all__ = ["ASGIApp", "Authenticator", "Endpoint", "EndpointOptions"]
 
@@ -62,7 +68,11 @@ class Authenticator(Protocol):
         """The header it reads, in lower case; a request that repeats it is rejected."""
 
     async def authenticate(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | AccessDenied:
-        """Return the sender of a request with these headers (names in lower case) to a URL; never raises."""
+        """Return the sender of a request with these headers (names in lower case) to a URL.
+
+        Raises:
+            BackplaneUnavailable: it cannot be decided now; nothing else is raised.
+        """
 
     def challenge(self, denied: AccessDenied, *, origin: str, root: str) -> str:
         """Return the ``WWW-Authenticate`` header of a denial, for an endpoint at this origin and root path."""
@@ -113,21 +123,26 @@ class Endpoint:
         origin_policy: OriginPolicy,
         limits: Limits,
         authenticator: Authenticator | None = None,
+        worker: SharedWorker | None = None,
+        limiter: RequestLimiter | None = None,
     ) -> None:
-        """Serve an acceptor at a path; nothing runs before the first request."""
+        """Serve an acceptor at a path; nothing runs before the first request.
+
+        With ``worker`` sessions are shared with other workers, and the acceptor is a `SharedAcceptor`. ``limiter``
+        counts the requests of each caller.
+        """
         self._acceptor = acceptor
         self._options = options
         self._origin_policy = origin_policy
         self._limits = limits
         self._authenticator = authenticator
+        self._limiter = limiter
         self._single = _SINGLE if authenticator is None else _SINGLE | {authenticator.header}
         self.path: str = options.path.rstrip("/")
         #: Combinations of Host, Origin and local address that the origin policy has accepted.
         self._accepted_heads: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
-        self._session_endpoint = SessionEndpoint(
-            acceptor, limits=limits, retry_ms=options.retry_ms, challenge=self._scope_challenge
-        )
+        self._session_endpoint = self._make_session_endpoint(worker)
         self.sessions: SessionRegistry = self._session_endpoint.sessions
         self.open_responses: OpenResponses = self._session_endpoint.open_responses
         self.draining: bool = False
@@ -140,7 +155,17 @@ class Endpoint:
         if options.sse:
             from trunkline.transports.http.server.legacy_sse import LegacySseEndpoint
 
-            self._legacy_sse = LegacySseEndpoint(self, options, acceptor=acceptor, limits=limits)
+            sharing = self._session_endpoint.legacy_options()
+            self._legacy_sse = LegacySseEndpoint(self, options, acceptor=acceptor, limits=limits, **sharing)
+            self._session_endpoint.deliver_legacy = self._legacy_sse.deliver
+
+    def _make_session_endpoint(self, worker: SharedWorker | None) -> SessionEndpoint:
+        given = {"limits": self._limits, "retry_ms": self._options.retry_ms, "challenge": self._scope_challenge}
+        if worker is None:
+            return SessionEndpoint(self._acceptor, **given)  # type: ignore[arg-type]
+        from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
+
+        return SharedSessionEndpoint(self._acceptor, worker, **given)  # type: ignore[arg-type]
 
     # --- ASGI --------------------------------------------------------------------------------------------------------
 
@@ -163,10 +188,14 @@ class Endpoint:
                 handler = self._methods.get(scope["method"])
                 if self._authenticator is not None and handler is not None:
                     request.principal = await self._authenticate(self._authenticator, request)
+                if self._limiter is not None and handler is not None:
+                    await self._limiter.admit(request)
                 await (self.answer_options(request) if handler is None else handler(request))
             elif self._legacy_sse is not None and self._legacy_sse.serves(path):
                 if self._authenticator is not None and scope["method"] != "OPTIONS":
                     request.principal = await self._authenticate(self._authenticator, request)
+                if self._limiter is not None:
+                    await self._limiter.admit(request)
                 await self._legacy_sse.respond(path, request)
             elif self._authenticator is not None and (app := self._authenticator.route(path)) is not None:
                 if scope["method"] == "OPTIONS":
@@ -177,6 +206,9 @@ class Endpoint:
                 raise HTTPException(404, f"Nothing is at {path[:80]!r}; the endpoint is {self.path or '/'}")
         except HTTPException as error:
             await request.answer(error.status, [JSON, *error.headers], error.body)
+        except BackplaneUnavailable:
+            refusal = unavailable()
+            await request.answer(refusal.status, [JSON, *refusal.headers], refusal.body)
 
     async def well_known(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the well-known documents of an endpoint that is mounted below the root of its origin.
@@ -199,17 +231,23 @@ class Endpoint:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self.draining = False
+                self.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def start(self) -> None:
+        """Join the other workers, if there are any; called at the start or with the first request."""
+        self._session_endpoint.start()
+
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
         """Return the lifespan for an application that mounts this one: at its end sessions and streams end cleanly."""
         # An application may be started again after its end; tests do so often.
         self.draining = False
+        self.start()
         try:
             yield
         finally:
@@ -294,6 +332,8 @@ class Endpoint:
         incoming = decode(await request.body() if body is None else body, self._limits)
         # A large body is freed while the request is served.
         del body
+        if self._limiter is not None and (more := len(requests_of(incoming)) - 1) > 0:
+            await self._limiter.admit(request, more)
         if self.draining and requests_of(incoming):
             # A request in flight may still wait for an answer that its client posts.
             raise stopping()
@@ -360,6 +400,7 @@ class Endpoint:
     async def drain(self, seconds: float) -> None:
         """Reject new requests, let those in flight finish, and end streams; cancel the rest after so many seconds."""
         self.draining = True
+        begun = time.monotonic()
         self._acceptor.end_subscriptions()
         for session in self.sessions.by_id.values():
             session.end_get_stream()
@@ -368,6 +409,7 @@ class Endpoint:
             log.warning("%d requests did not finish in %g s and are cancelled", len(left), seconds)
             for response in left:
                 response.abort(stopping())
+        await self._acceptor.drain(max(0.0, seconds - (time.monotonic() - begun)))
         for session in list(self.sessions.by_id.values()):
             await self.sessions.remove(session)
         if self._legacy_sse is not None:
@@ -383,6 +425,7 @@ class Endpoint:
         if not self.draining:
             await self.drain(0)
         self.open_responses.stop()
+        await self._session_endpoint.aclose()
         await self._acceptor.release()
 
 

@@ -59,6 +59,9 @@ class EventStream:
         "reader",
     )
 
+    #: Done once the first event may be written, where events are stored outside of the process first.
+    storing: asyncio.Future[None] | None = None
+
     def __init__(self, name: str = "", log: EventLog | None = None, *, awaited: bool = False) -> None:
         """Start empty; events are numbered and kept if there is a log.
 

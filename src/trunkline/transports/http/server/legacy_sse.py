@@ -7,12 +7,12 @@ random, and only the principal that opened the stream may post to it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from trunkline.errors import ConnectionLost
-from trunkline.protocol.caller import Origin
+from trunkline.protocol.caller import Origin, Principal, same_principal
 from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, decode
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import HTTPException, invalid_body, stopping, too_many
@@ -20,7 +20,6 @@ from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.origin_policy import accepts
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
-from trunkline.transports.http.server.sessions import same_principal
 from trunkline.transports.http.server.single_request import encoded
 from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
 
@@ -75,8 +74,23 @@ class LegacySseServerLink(Link):
 class LegacySseEndpoint:
     """The two paths of the oldest transport."""
 
-    def __init__(self, endpoint: Endpoint, options: EndpointOptions, *, acceptor: Acceptor, limits: Limits) -> None:
-        """Serve the two paths next to those of an endpoint."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        options: EndpointOptions,
+        *,
+        acceptor: Acceptor,
+        limits: Limits,
+        forward: Callable[[str, bytes, Principal | None], Awaitable[None]] | None = None,
+        new_name: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+    ) -> None:
+        """Serve the two paths next to those of an endpoint.
+
+        ``forward`` sends what was posted for a stream of another worker there, by the name of the stream; names are
+        made by ``new_name``, and must not be guessable.
+        """
+        self._forward = forward
+        self._new_name = new_name
         base = options.path.rstrip("/")
         self._endpoint = endpoint
         self._acceptor = acceptor
@@ -110,7 +124,7 @@ class LegacySseEndpoint:
         if len(self._links) >= self._limits.sessions:
             raise too_many("sessions")
         link = LegacySseServerLink(Origin("sse", request.principal), self._limits.write_bytes)
-        name = secrets.token_urlsafe(32)
+        name = self._new_name()
         self._links[name] = link
         root = request.scope.get("root_path", "")
         url = f"{quote(root)}{self.message_path}?session_id={name}"
@@ -129,6 +143,9 @@ class LegacySseEndpoint:
         query = parse_qs(request.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
         link = self._links.get(names[0]) if len(names) == 1 else None
+        if link is None and self._forward is not None and len(names) == 1:
+            await self._post_elsewhere(names[0], request)
+            return
         if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
             raise HTTPException(404, "No such session; open the event stream first")
         incoming = decode(await request.body(), self._limits)
@@ -137,6 +154,21 @@ class LegacySseEndpoint:
         await request.answer(202)
         # The same principal may present another token: its scopes count for this request.
         link.receiver.message_received(incoming, Origin("sse", principal))
+
+    async def _post_elsewhere(self, name: str, request: HttpRequest) -> None:
+        assert self._forward is not None
+        body = await request.body()
+        incoming = decode(body, self._limits)
+        if type(incoming) is InvalidMessage and not incoming.response:
+            raise invalid_body(incoming, incoming.message)
+        await self._forward(name, body, request.principal)
+        await request.answer(202)
+
+    def deliver(self, name: str, body: bytes, principal: Principal | None) -> None:
+        """Deliver what was posted at another worker for a stream of this one."""
+        link = self._links.get(name)
+        if link is not None and link.receiver is not None and same_principal(link.origin.principal, principal):
+            link.receiver.message_received(decode(body, self._limits), Origin("sse", principal))
 
     @property
     def busy(self) -> bool:

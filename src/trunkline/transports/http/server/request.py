@@ -55,6 +55,10 @@ class DirectExchange:
         """Return the body if all of it has arrived."""
         raise NotImplementedError
 
+    def write_chunk(self, body: bytes) -> bool:
+        """Write a part of a response that has begun; return False if ``send`` must be used instead."""
+        raise NotImplementedError
+
     def write_json(self, body: bytes) -> bool:
         """Write a whole response with status 200; return False if ``send`` must be used instead."""
         raise NotImplementedError

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from trunkline.protocol.sse import encode_comment
+from trunkline.protocol.sse import encode_comment, encode_event
 from trunkline.transports.http.server.asgi import Headers, Receive, Send
 from trunkline.transports.http.server.event_log import EventStream
-from trunkline.transports.http.server.request import ClientConnection
+from trunkline.transports.http.server.request import ClientConnection, DirectExchange
 
 __all__ = ["COMMENT", "EVENT_STREAM", "DisconnectListener", "SSEResponse", "StreamOwner"]
 
@@ -50,6 +50,7 @@ class SSEResponse:
     __slots__ = (
         "_background",
         "_busy",
+        "_direct",
         "_disconnected",
         "_dismissed",
         "_ended",
@@ -63,13 +64,20 @@ class SSEResponse:
     )
 
     def __init__(
-        self, stream: EventStream, send: Send, *, finishing: bool = False, listener: DisconnectListener | None = None
+        self,
+        stream: EventStream,
+        send: Send,
+        *,
+        finishing: bool = False,
+        listener: DisconnectListener | None = None,
+        direct: DirectExchange | None = None,
     ) -> None:
         """Prepare to write a stream; with ``finishing`` only the events that are pending already.
 
-        ``listener`` is notified if the client disconnects before the end.
+        ``listener`` is notified if the client disconnects before the end. ``direct`` writes without waiting.
         """
         self._listener = listener
+        self._direct = direct
         self.stream: EventStream = stream
         self._send = send
         # Nothing is written before the headers.
@@ -158,6 +166,22 @@ class SSEResponse:
         if not (self._busy or self._finished or self._disconnected):
             self._busy = True
             self._task = asyncio.get_running_loop().create_task(self._write(), name="trunkline")
+
+    def write_event(self, data: bytes) -> bool:
+        """Write an event of no log at once, without a task; return False if others come first or it would wait."""
+        if (
+            self._direct is None
+            or self._busy
+            or self._finished
+            or self._disconnected
+            or self._dismissed
+            or self._finishing
+            or self.stream.has_pending
+            or not self._direct.write_chunk(encode_event(data))
+        ):
+            return False
+        self._quiet_rounds = 0
+        return True
 
     def dismiss(self) -> None:
         """End this response and leave the stream to another."""

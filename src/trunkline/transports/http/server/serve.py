@@ -16,6 +16,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.sockets import bind, check_certificate, close_all, url_of
 
 if TYPE_CHECKING:
+    from trunkline.transports.http.server.counting_protocol import ByteCounter
     from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
     from trunkline.transports.http.server.uvicorn_server import DrainableApp
 
@@ -45,16 +46,25 @@ async def serve(
     uvicorn_config: Mapping[str, Any] | None = None,
     started: Callable[[str], None] | None = None,
     stopping: asyncio.Event | None = None,
+    signals: bool = True,
+    traffic: ByteCounter | None = None,
+    connections: socket | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT (in the main thread) or ``stopping``, then drain and return.
 
     ``started`` is called with the URL once connections are accepted. ``sockets`` are used instead of host and port, and
-    are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``.
+    are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``. ``signals`` is False for a
+    second server in a process, which leaves them to the first. ``traffic`` counts the bytes of all connections. With
+    ``connections`` nothing is bound: a supervisor passes accepted connections through that socket.
 
     Raises:
         ConfigError: the options are invalid; the message names the fix.
     """
     config_class, server_class, protocol_class, tracker = _load(limits)
+    if traffic is not None:
+        from trunkline.transports.http.server.counting_protocol import counting_protocol
+
+        protocol_class = counting_protocol(protocol_class, traffic)
     settings = _settings(uvicorn_config, log_level)
     if certfile is not None:
         check_certificate(certfile, keyfile, keyfile_password)
@@ -67,11 +77,16 @@ async def serve(
         return protocol_class(tracker=tracker, access_log=access_log, **given)
 
     config = _configure(config_class, app, {**settings, "http": connect})
-    listening = sockets or await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
+    listening = sockets or []
+    if connections is None and not listening:
+        listening = await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
     try:
         server = server_class(config, app, tracker=tracker, limits=limits, stopping=stopping or asyncio.Event())
+        server.handles_signals = signals
+        server.connections = connections
         if started is not None:
-            url = url_of(listening[0], host=None if sockets else host, tls=certfile is not None)
+            shown = None if sockets else host
+            url = url_of(listening[0], host=shown, tls=certfile is not None) if listening else ""
             server.on_started = lambda: started(url)
         await server.serve(sockets=listening)
     finally:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from trunkline.protocol.caller import Origin, Principal, Session
+from trunkline.protocol.caller import Origin, Principal, Session, same_principal
 from trunkline.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
@@ -32,6 +32,7 @@ from trunkline.protocol.jsonrpc import (
     Request,
     Response,
     batch_fault,
+    requests_of,
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import ASSUMED_WITHOUT_HEADER, Feature, Revision, find_revision
@@ -50,8 +51,8 @@ __all__ = [
     "SessionLink",
     "SessionRegistry",
     "SessionRequestTransport",
-    "requests_of",
-    "same_principal",
+    "decode_params",
+    "version_headers",
 ]
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -91,6 +92,11 @@ class SessionLink(Link):
                 and (data := encoded(outbound))
             ):
                 get_stream.push(data, droppable=True, merge=True)
+
+    @property
+    def delivers_requests(self) -> bool:
+        """Whether the client reads the GET stream."""
+        return self._session.get_stream.reader is not None
 
     def begin_opening(self, id: RequestId, transport: SingleRequestTransport) -> None:
         """Send the answer to this request, which opens the session, through its own response."""
@@ -235,7 +241,7 @@ class HttpSession:
         """Called when ``initialize`` has succeeded."""
         session.id = self.id
         # Of the headers only the revision is kept: it holds for all requests, and a stateless one is known by it.
-        self.origin = Origin("http", self.origin.principal, _version_headers(session.revision))
+        self.origin = Origin("http", self.origin.principal, version_headers(session.revision))
         session.caller = replace(session.caller, origin=self.origin)
         self.session = session
         self.features = session.revision.features
@@ -314,22 +320,26 @@ class HttpSession:
         transport = self._requests.get(id.partition(".")[0])
         return None if transport is None else transport.receiver
 
-    def _cancel(self, message: Message) -> None:
-        params = _decode_params(message, CancelledNotificationParams)
+    def _cancel(self, message: Message) -> bool:
+        """Cancel the request that a notification names; return whether it is served here."""
+        params = decode_params(message, CancelledNotificationParams)
         if params is None or params.request_id is None:
-            return
+            return False
         wanted = params.request_id
-        found = [each for each in self._requests.values() if any(_same_id(wanted, id) for id in each.ids)]
+        # 1, True and 1.0 are equal, and different ids.
+        same = {(type(wanted), wanted)}
+        found = [each for each in self._requests.values() if any((type(id), id) in same for id in each.ids)]
         # A client that uses one id for two requests cannot say which of them it means; serving both loses nothing.
         if len(found) != 1 or found[0].receiver is None:
-            return
+            return bool(found)
         transport, receiver = found[0], found[0].receiver
         served = getattr(receiver, "exchanges", {}).get(wanted)
         receiver.message_received(message, self.origin)
         transport.cancelled(wanted, getattr(served, "task", None))
+        return True
 
     def _progress_target(self, message: Message) -> Receiver | None:
-        params = _decode_params(message, ProgressNotificationParams)
+        params = decode_params(message, ProgressNotificationParams)
         return None if params is None else self._requester(params.progress_token)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -368,7 +378,9 @@ class SessionRegistry:
     def find(self, id: str, principal: Principal | None) -> HttpSession | None:
         """Return the open session with this id; None if it belongs to another principal."""
         session = self.by_id.get(id)
-        if session is None or session.session is None or not same_principal(session.origin.principal, principal):
+        if session is None or session.session is None:
+            return None
+        if session.origin.principal is not principal and not same_principal(session.origin.principal, principal):
             return None
         session.seen = self._now()
         return session
@@ -401,15 +413,37 @@ class SessionRegistry:
 class SessionEndpoint:
     """The part of an endpoint that serves clients of handshake revisions."""
 
-    def __init__(self, acceptor: Acceptor, *, limits: Limits, retry_ms: int, challenge: Challenge) -> None:
-        """Start without sessions."""
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        *,
+        limits: Limits,
+        retry_ms: int,
+        challenge: Challenge,
+        sessions: SessionRegistry | None = None,
+        transport: type[SessionRequestTransport] = SessionRequestTransport,
+    ) -> None:
+        """Start without sessions; requests within them are served by the given class of transports."""
         self._acceptor = acceptor
         self._limits = limits
         self._retry_ms = retry_ms
-        self.sessions: SessionRegistry = SessionRegistry(
-            limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32)
-        )
+        self._transport = transport
+        if sessions is None:
+            sessions = SessionRegistry(limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
+        self.sessions: SessionRegistry = sessions
         self.open_responses: OpenResponses = OpenResponses(limits, self.sessions, challenge=challenge)
+
+    deliver_legacy: Callable[[str, bytes, Principal | None], None]  # What other workers received for it.
+
+    def legacy_options(self) -> dict[str, Any]:
+        """Return how streams of the oldest transport are named and reached, if several workers serve them."""
+        return {}
+
+    def start(self) -> None:
+        """Called when the endpoint starts."""
+
+    async def aclose(self) -> None:
+        """Called when the endpoint has ended."""
 
     # --- POST --------------------------------------------------------------------------------------------------------
 
@@ -450,9 +484,7 @@ class SessionEndpoint:
             raise too_many("requests in flight")
         single = type(incoming) is Request
         ids = frozenset((incoming.id,)) if single else requests_of(incoming)  # type: ignore[union-attr]
-        transport = SessionRequestTransport(
-            request, self.open_responses, session=session, ids=ids, retry_ms=self._retry_ms
-        )
+        transport = self._transport(request, self.open_responses, session=session, ids=ids, retry_ms=self._retry_ms)
         # Other HTTP servers may cancel the task of a client that disconnects, which must not cancel its request.
         inline = transport.run_inline if single and request.direct is not None else None
         receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", inline)
@@ -551,32 +583,17 @@ class SessionEndpoint:
 
 
 @cache
-def _version_headers(revision: Revision) -> Mapping[str, str]:
+def version_headers(revision: Revision) -> Mapping[str, str]:
+    """Return the headers that are kept of a session."""
     return MappingProxyType({"mcp-protocol-version": revision.name})
 
 
-def _decode_params(message: Any, kind: Any) -> Any:
+def decode_params(message: Any, kind: Any) -> Any:
+    """Return the params of a message as a type; None if they are not of it."""
     try:
         return msgspec.json.decode(message.params or b"null", type=kind)
     except _UNREADABLE:
         return None
-
-
-def _same_id(one: RequestId, other: RequestId) -> bool:
-    return type(one) is type(other) and one == other
-
-
-def same_principal(one: Principal | None, other: Principal | None) -> bool:
-    """Return True if both are the same principal; anonymous matches only anonymous."""
-    if one is None or other is None:
-        return one is other
-    return one.identity == other.identity
-
-
-def requests_of(incoming: Incoming) -> frozenset[RequestId]:
-    """Return the ids of the requests in a posted body."""
-    items = incoming.items if isinstance(incoming, Batch) else (incoming,)
-    return frozenset(item.id for item in items if isinstance(item, Request))
 
 
 def _must_be_answered(item: Message | InvalidMessage) -> bool:

@@ -28,7 +28,7 @@ from trunkline.protocol.error_codes import (
 )
 from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
 from trunkline.transports.codec_errors import encode_each
-from trunkline.transports.http.server.asgi import JSON, Headers, HTTPException, Receive
+from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, UNAVAILABLE, Headers, HTTPException, Receive
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import ClientConnection, HttpRequest, send_response
@@ -83,6 +83,7 @@ class SingleRequestTransport(Link):
     )
 
     can_stream: bool
+    ends_with_response = True
 
     def __init__(self, request: HttpRequest, open_responses: OpenResponses) -> None:
         """Prepare the response of a request; ``respond`` sends it."""
@@ -144,6 +145,10 @@ class SingleRequestTransport(Link):
             else:
                 self._send_event(outbound)
 
+    def send_event(self, data: bytes) -> bool:
+        """Write an encoded notification at once; return False if it must be sent the usual way."""
+        return self._sse is not None and not self._closed and self._sse.write_event(data)
+
     async def drain(self) -> None:
         """Wait until the client has read enough."""
         if self._stream is not None:
@@ -199,18 +204,11 @@ class SingleRequestTransport(Link):
                 head = [JSON] if headers is None or (unless_error and self._failed) else [JSON, *headers]
                 if self._insufficient_scope is not None:
                     head += self._open_responses.challenge(self._insufficient_scope, request)
+                elif self._status == UNAVAILABLE:
+                    head.append(RETRY_SOON)
                 await send_response(request.send, self._status, head, self._answer)
-            elif self._sse_end is not None:
-                await asyncio.wait([self._sse_end])
-            elif self._stream is not None and (sse := self._open_sse(self._stream, request)) is not None:
-                watching = self._disconnect_watch is not None
-                await sse.run(
-                    request.receive,
-                    headers or [],
-                    owner=self._open_responses,
-                    disconnect_reported=watching,
-                    connection=None if watching else request.connection,
-                )
+            elif self._stream is not None:
+                await self._respond_with_stream(self._stream, request, headers or [])
             if self._answer is None and self._sse is None:
                 await self._respond_without_answer(request)
         except BaseException:
@@ -226,6 +224,24 @@ class SingleRequestTransport(Link):
                 self.receiver = None
             if self._disconnect_watch is not None:
                 self._disconnect_watch.cancel()
+
+    async def _respond_with_stream(self, stream: EventStream, request: HttpRequest, headers: Headers) -> None:
+        if stream.storing is not None:
+            # Until its first event is stored a request can still be refused.
+            await asyncio.wait([stream.storing])
+        if self._answer is not None:
+            await send_response(request.send, self._status, [JSON, *headers], self._answer)
+        elif self._sse_end is not None:
+            await asyncio.wait([self._sse_end])
+        elif self._stream is not None and (sse := self._open_sse(stream, request)) is not None:
+            watching = self._disconnect_watch is not None
+            await sse.run(
+                request.receive,
+                headers,
+                owner=self._open_responses,
+                disconnect_reported=watching,
+                connection=None if watching else request.connection,
+            )
 
     @property
     def succeeded(self) -> bool:
@@ -329,6 +345,9 @@ class SingleRequestTransport(Link):
             if outbound.insufficient_scope is not None:
                 # RFC 6750, 3.1, in every revision: clients look at the status to get a token that allows more.
                 self._status, self._insufficient_scope = 403, outbound.insufficient_scope
+            elif message.error.code == UNAVAILABLE:
+                # What the workers share cannot be reached; the same status in every revision, for proxies and clients.
+                self._status = UNAVAILABLE
         if self._stream is None:
             self._answer = data
         else:
@@ -383,7 +402,9 @@ class SingleRequestTransport(Link):
         except HTTPException as refusal:
             self.abort(refusal)
             return None
-        self._sse = SSEResponse(stream, request.send, finishing=self._release_early, listener=self)
+        self._sse = SSEResponse(
+            stream, request.send, finishing=self._release_early, listener=self, direct=request.direct
+        )
         return self._sse
 
     def _wake(self) -> None:

@@ -188,6 +188,14 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
         body, self.body = bytes(self.body), b""
         return body
 
+    def write_chunk(self, body: bytes) -> bool:
+        """Write a part of a response that has begun; False if `send` must be used, which may wait."""
+        if self.flow.write_paused or not self.response_started or self.response_complete or not self.chunked_encoding:
+            return False
+        if not self.disconnected and not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
+
     def write_json(self, body: bytes) -> bool:
         """Write a whole response with status 200; False if `send` must be used, which may wait."""
         connection = self.connection

@@ -30,6 +30,8 @@ log = logging.getLogger("trunkline.transports")
 
 #: How long to wait for cancelled tasks to end and for the last bytes to be sent.
 GRACE_SECONDS = 1.0
+#: Connections that are received at once from a supervisor, which passes one at a time.
+PASSED = 16
 #: Seconds between two updates of the ``Date`` header.
 TICK_SECONDS = 1.0
 
@@ -130,6 +132,11 @@ class DrainingServer(uvicorn.Server):
         self.exit_now = asyncio.Event()
         #: Called once connections are accepted.
         self.on_started: Callable[[], None] = lambda: None
+        #: The socket through which a supervisor passes accepted connections, if there is one.
+        self.connections: socket.socket | None = None
+        self._opening: set[asyncio.Task[Any]] = set()
+        #: Whether SIGINT and SIGTERM stop this server.
+        self.handles_signals = True
         self._app = app
         self._tracker = tracker
         self._limits = limits
@@ -137,7 +144,7 @@ class DrainingServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop this server on SIGINT and SIGTERM, in the main thread; restore the previous handlers at the end."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self.handles_signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
@@ -162,6 +169,8 @@ class DrainingServer(uvicorn.Server):
         done = False
         try:
             done = await finished_before(self.stopping, super().startup(sockets))
+            if done and self.connections is not None:
+                self._receive_connections(self.connections)
         finally:
             if not done:
                 self.should_exit = True
@@ -194,7 +203,45 @@ class DrainingServer(uvicorn.Server):
         await finished_before(self.exit_now, self._end_application())
         await self.lifespan.abandon()
 
+    def _receive_connections(self, source: socket.socket) -> None:
+        """Serve the connections that a supervisor passes on; stop when the supervisor is gone."""
+        loop, config = asyncio.get_running_loop(), self.config
+        source.setblocking(False)
+
+        def make_protocol() -> asyncio.Protocol:
+            state = {"server_state": self.server_state, "app_state": self.lifespan.state}
+            return config.http_protocol_class(config=config, **state)  # type: ignore[call-arg]
+
+        async def open_connection(connection: socket.socket) -> None:
+            try:
+                await loop.connect_accepted_socket(make_protocol, connection, ssl=config.ssl)
+            except (OSError, TimeoutError) as error:
+                # The client has gone, or its TLS handshake failed.
+                log.debug("a connection was not opened: %s", error)
+                connection.close()
+
+        def receive() -> None:
+            try:
+                said, descriptors, _, _ = socket.recv_fds(source, PASSED, PASSED)
+            except BlockingIOError:
+                return
+            except OSError:
+                said, descriptors = b"", []
+            for descriptor in descriptors:
+                connection = socket.socket(fileno=descriptor)
+                connection.setblocking(False)
+                task = loop.create_task(open_connection(connection))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+            if not said:
+                loop.remove_reader(source)
+                self.stopping.set()
+
+        loop.add_reader(source, receive)
+
     def _close_listeners(self) -> None:
+        if self.connections is not None:
+            asyncio.get_running_loop().remove_reader(self.connections)
         for server in getattr(self, "servers", ()):
             server.close()
 

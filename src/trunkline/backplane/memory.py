@@ -1,0 +1,398 @@
+"""A backplane inside one process: the reference for the other one, and what the simulation runs on.
+
+A ``MemoryStore`` is what the others keep outside; each worker has a ``MemoryBackplane`` of its own onto it. It is
+deterministic: the clock and the random bytes are passed in, and messages are delivered in the step that sends them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from trunkline.backplane.interface import (
+    Appended,
+    Delivery,
+    Entry,
+    FullIndex,
+    IndexLimits,
+    Subscription,
+    entry_position,
+)
+from trunkline.errors import BackplaneUnavailable
+
+__all__ = ["MemoryBackplane", "MemoryStore"]
+
+
+class _Log:
+    __slots__ = ("entries", "expires", "size")
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry] = deque()
+        self.size = 0
+        self.expires = 0.0
+
+
+class _Lease:
+    __slots__ = ("attempt", "holder", "since")
+
+    def __init__(self, holder: str, since: float, attempt: int) -> None:
+        self.holder = holder
+        self.since = since
+        self.attempt = attempt
+
+
+class _Queue:
+    __slots__ = ("entries", "leases")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, bytes] = {}
+        self.leases: dict[str, _Lease] = {}
+
+
+class _MemorySubscription:
+    __slots__ = ("_backplane", "channel", "missed", "receive")
+
+    def __init__(
+        self,
+        backplane: MemoryBackplane,
+        channel: str,
+        receive: Callable[[bytes], None],
+        missed: Callable[[], None] | None,
+    ) -> None:
+        self._backplane = backplane
+        self.channel = channel
+        self.receive = receive
+        self.missed = missed
+
+    async def close(self) -> None:
+        self._backplane.forget(self)
+
+
+class MemoryStore:
+    """The contents of a backplane in memory, which several `MemoryBackplane` share."""
+
+    def __init__(self, *, now: Callable[[], float], random: Callable[[int], bytes]) -> None:
+        """Start empty; ``now`` returns wall time, ``random`` so many random bytes."""
+        self.now = now
+        self._random = random
+        self._last = (0, 0)
+        self.values: dict[str, tuple[bytes, float]] = {}
+        self.logs: dict[str, _Log] = {}
+        self.queues: dict[str, _Queue] = {}
+        self.arrivals: dict[str, float] = {}
+        #: When each member of each index expires, and its weight.
+        self.indexes: dict[str, dict[str, tuple[float, int]]] = {}
+        self.subscriptions: dict[str, list[_MemorySubscription]] = {}
+        self.backplanes: list[MemoryBackplane] = []
+        self.generation: str = random(8).hex()
+        #: Whether it can be reached; see `set_available`.
+        self.available: bool = True
+
+    def set_available(self, available: bool) -> None:
+        """Let every call fail from now on, or none; subscribers learn that they may have missed something."""
+        recovered, self.available = available and not self.available, available
+        if recovered:
+            for backplane in self.backplanes:
+                backplane.recovered()
+
+    def lose_writes(self) -> None:
+        """Start a new generation, as after a failover that lost writes."""
+        self.generation = self._random(8).hex()
+        for backplane in self.backplanes:
+            backplane.announce_generation()
+
+    def next_id(self) -> str:
+        """Return the id of the next entry."""
+        position = (int(self.now() * 1000), 0)
+        if position <= self._last:
+            position = (self._last[0], self._last[1] + 1)
+        self._last = position
+        return f"{position[0]}-{position[1]}"
+
+    def log(self, name: str) -> _Log | None:
+        """Return a log that has not expired."""
+        log = self.logs.get(name)
+        if log is not None and log.expires <= self.now():
+            del self.logs[name]
+            return None
+        return log
+
+    def sweep(self) -> None:
+        """Forget what has expired; called now and then, since most of it is never asked for again."""
+        now = self.now()
+        self.values = {key: kept for key, kept in self.values.items() if kept[1] > now}
+        self.logs = {name: log for name, log in self.logs.items() if log.expires > now}
+        self.arrivals = {key: at for key, at in self.arrivals.items() if at > now}
+        for name in tuple(self.indexes):
+            self.index(name)
+
+    def index(self, name: str) -> dict[str, tuple[float, int]]:
+        """Return the members of an index that have not expired."""
+        now = self.now()
+        found = {member: entry for member, entry in self.indexes.get(name, {}).items() if entry[0] > now}
+        if found:
+            self.indexes[name] = found
+        else:
+            self.indexes.pop(name, None)
+        return found
+
+    def publish(self, channel: str, data: bytes) -> int:
+        """Deliver a message to every subscriber; return how many there are."""
+        heard = tuple(self.subscriptions.get(channel, ()))
+        for each in heard:
+            each.receive(data)
+        return len(heard)
+
+
+class MemoryBackplane:
+    """One worker's access to a `MemoryStore`; see `Backplane` for the methods."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Use a store."""
+        self._store = store
+        self._own: list[_MemorySubscription] = []
+        self._callbacks: list[Callable[[str], None]] = []
+
+    # --- values ------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a value."""
+        store = self._reach()
+        value, expires = store.values.get(key, (None, 0.0))
+        if value is not None and expires <= store.now():
+            del store.values[key]
+            return None
+        return value
+
+    async def put(self, key: str, value: bytes, *, ttl: float, only_if_absent: bool = False) -> bool:
+        """Set a value."""
+        if only_if_absent and await self.get(key) is not None:
+            return False
+        store = self._reach()
+        store.values[key] = (value, store.now() + ttl)
+        return True
+
+    async def replace(self, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
+        """Set a value if it is ``old`` now."""
+        return await self.get(key) == old and await self.put(key, new, ttl=ttl)
+
+    async def delete(self, *keys: str) -> None:
+        """Delete values, logs and counts."""
+        store = self._reach()
+        for key in keys:
+            store.values.pop(key, None)
+            store.logs.pop(key, None)
+            store.arrivals.pop(key, None)
+
+    # --- logs --------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        log: str,
+        data: bytes,
+        *,
+        ttl: float,
+        max_entries: int,
+        max_bytes: int,
+        announce: str | None = None,
+        patience: float | None = None,
+    ) -> Appended:
+        """Add an entry; a failure is immediate, whatever the patience."""
+        store = self._reach()
+        kept = store.log(log)
+        if kept is None:
+            kept = store.logs[log] = _Log()
+        entry = Entry(store.next_id(), data)
+        kept.entries.append(entry)
+        kept.size += len(data)
+        kept.expires = store.now() + ttl
+        while len(kept.entries) > 1 and (len(kept.entries) > max_entries or kept.size > max_bytes):
+            kept.size -= len(kept.entries.popleft().data)
+        heard = 0 if announce is None else store.publish(announce, b"%s %s" % (entry.id.encode(), data))
+        return Appended(entry.id, heard)
+
+    async def read(
+        self, log: str, *, after: str = "", limit: int = 1000, inclusive: bool = False
+    ) -> list[Entry] | None:
+        """Return the entries after an id."""
+        kept = self._reach().log(log)
+        entries = () if kept is None else kept.entries
+        if not after:
+            return list(entries)[:limit]
+        position = entry_position(after)
+        if position is None or all(each.id != after for each in entries):
+            return None
+        found = [each for each in entries if (entry_position(each.id) or (0, 0)) >= position]
+        return found[:limit] if inclusive else found[1 : limit + 1]
+
+    # --- channels ----------------------------------------------------------------------------------------------------
+
+    async def publish(self, channel: str, data: bytes) -> int:
+        """Send a message."""
+        return self._reach().publish(channel, data)
+
+    async def subscribe(
+        self, channel: str, receive: Callable[[bytes], None], *, missed: Callable[[], None] | None = None
+    ) -> Subscription:
+        """Receive messages."""
+        store = self._reach()
+        subscription = _MemorySubscription(self, channel, receive, missed)
+        store.subscriptions.setdefault(channel, []).append(subscription)
+        self._own.append(subscription)
+        return subscription
+
+    def forget(self, subscription: _MemorySubscription) -> None:
+        """Remove a subscription."""
+        if subscription in self._own:
+            self._own.remove(subscription)
+            others = self._store.subscriptions[subscription.channel]
+            others.remove(subscription)
+            if not others:
+                del self._store.subscriptions[subscription.channel]
+
+    def recovered(self) -> None:
+        """Called when the store can be reached again."""
+        for subscription in tuple(self._own):
+            if subscription.missed is not None:
+                subscription.missed()
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    async def admit(self, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
+        """Count events."""
+        store = self._reach()
+        now, interval = store.now(), 1.0 / rate
+        # GCRA: the theoretical arrival time of the next event may run ahead of the clock by the burst.
+        arrival = max(store.arrivals.get(key, now), now)
+        wait = arrival + cost * interval - burst * interval - now
+        # A billionth of a second is no reason to wait: sums of floats are not exact.
+        if wait > 1e-9:
+            return wait
+        store.arrivals[key] = arrival + cost * interval
+        return 0.0
+
+    # --- queues ------------------------------------------------------------------------------------------------------
+
+    async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
+        """Add an entry."""
+        store = self._reach()
+        id, found = store.next_id(), store.queues.setdefault(queue, _Queue())
+        found.entries[id] = data
+        if holder:
+            found.leases[id] = _Lease(holder, store.now(), 1)
+        store.publish(queue, id.encode())
+        return id
+
+    async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
+        """Lease entries."""
+        store = self._reach()
+        found, now = store.queues.setdefault(queue, _Queue()), store.now()
+        late = [id for id, held in found.leases.items() if now - held.since >= lease]
+        new = [id for id in found.entries if id not in found.leases]
+        taken: list[Delivery] = []
+        for id in [*late, *new][:limit]:
+            attempt = found.leases[id].attempt + 1 if id in found.leases else 1
+            found.leases[id] = _Lease(holder, now, attempt)
+            taken.append(Delivery(id, found.entries[id], attempt))
+        return taken
+
+    async def renew(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
+        """Renew leases."""
+        store = self._reach()
+        held = self._held(store, queue, holder, ids)
+        for id in held:
+            store.queues[queue].leases[id].since = store.now()
+        return held
+
+    async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
+        """Remove entries."""
+        store = self._reach()
+        held = self._held(store, queue, holder, ids)
+        for id in held:
+            del store.queues[queue].entries[id]
+            del store.queues[queue].leases[id]
+        return held
+
+    async def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
+        """End leases."""
+        store = self._reach()
+        held = self._held(store, queue, holder, ids)
+        for id in held:
+            store.queues[queue].leases[id] = _Lease("", float("-inf"), store.queues[queue].leases[id].attempt)
+        return held
+
+    @staticmethod
+    def _held(store: MemoryStore, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
+        found = store.queues.get(queue)
+        leases = {} if found is None else found.leases
+        return [id for id in ids if id in leases and leases[id].holder == holder]
+
+    # --- indexes -----------------------------------------------------------------------------------------------------
+
+    async def index(
+        self,
+        member: str,
+        *,
+        into: Mapping[str, IndexLimits],
+        out_of: Sequence[str] = (),
+        weight: int = 0,
+        ttl: float,
+    ) -> FullIndex | None:
+        """Add a member."""
+        store = self._reach()
+        for name, limits in into.items():
+            found = store.index(name)
+            held = found[member][1] if member in found else -1
+            if held < 0 and limits.members and len(found) >= limits.members:
+                return FullIndex(name, "members")
+            total = sum(each for _, each in found.values()) - max(held, 0) + weight
+            if weight > held and limits.weight and total > limits.weight:
+                return FullIndex(name, "weight")
+        for name in into:
+            store.indexes.setdefault(name, {})[member] = (store.now() + ttl, weight)
+        for name in out_of:
+            store.index(name).pop(member, None)
+            store.index(name)
+        return None
+
+    async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """Return members."""
+        return sorted(each for each in self._reach().index(index) if each > after)[:limit]
+
+    # --- its own life ------------------------------------------------------------------------------------------------
+
+    @property
+    def available(self) -> bool:
+        """Whether the store can be reached."""
+        return self._store.available
+
+    @property
+    def generation(self) -> str:
+        """The generation of the store."""
+        return self._store.generation
+
+    def on_new_generation(self, callback: Callable[[str], None]) -> None:
+        """Register a callback."""
+        self._callbacks.append(callback)
+
+    def announce_generation(self) -> None:
+        """Called when the store has a new generation."""
+        for callback in self._callbacks:
+            callback(self._store.generation)
+
+    async def connect(self) -> None:
+        """Join the store."""
+        if self not in self._reach().backplanes:
+            self._store.backplanes.append(self)
+
+    async def aclose(self) -> None:
+        """Leave the store."""
+        for subscription in tuple(self._own):
+            self.forget(subscription)
+        if self in self._store.backplanes:
+            self._store.backplanes.remove(self)
+
+    def _reach(self) -> MemoryStore:
+        if not self._store.available:
+            raise BackplaneUnavailable("the backplane cannot be reached")
+        return self._store

@@ -1,0 +1,201 @@
+"""The appends of one process to Redis: sent in groups, in order, each done exactly once.
+
+Appends are numbered. What was not answered, or refused for a reason that passes, is sent again, with the same numbers,
+until it is done or the patience of its callers ends; the script on the other side does a number once. An answer that
+acknowledged appends are gone means that Redis lost writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from redis.exceptions import (
+    ClusterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from trunkline.backplane.interface import Appended
+from trunkline.backplane.redis_channels import is_cancelled
+from trunkline.backplane.redis_scripts import RING
+from trunkline.errors import BackplaneUnavailable
+
+__all__ = ["Appends", "Pipelines", "refuses_all"]
+
+#: The most appends of one group. At most two groups are unacknowledged, fewer than are remembered.
+GROUP = RING // 4
+#: The most appends that wait: a process that produces faster than Redis takes must learn of it.
+WAITING = 100_000
+#: The same in bytes: several of the largest messages, and little of the memory of a server.
+WAITING_BYTES = 256 * 1024 * 1024
+#: A group that has so many bytes gets no further append: sending it takes a fraction of the timeout of a call.
+GROUP_BYTES = 4 * 1024 * 1024
+#: Seconds before what was not answered is sent again, and between two looks at the deadlines.
+_PAUSE = 0.05
+#: Replies that pass, of which redis-py makes no class, and those of scripts before Redis 7: memory, the disk, replicas.
+_PASSING = re.compile(r"^(MISCONF|NOREPLICAS|BUSY|EARLY)\b|-(OOM|MISCONF|NOREPLICAS|BUSY)\b")
+
+
+def refuses_all(error: object) -> bool:
+    """Return whether an error reply means that no command can be served here: a replica, a cluster that is down."""
+    return isinstance(error, ReadOnlyError | ClusterDownError)
+
+
+def _passes(error: object) -> bool:
+    """Return whether the same append may be done later."""
+    if isinstance(error, OutOfMemoryError | TryAgainError | NoScriptError):
+        return True
+    return isinstance(error, ResponseError) and _PASSING.search(str(error)) is not None
+
+
+class Pipelines(Protocol):
+    """What a group is sent through."""
+
+    async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
+        """Run the append script for each, in order, in one round trip; return values and exceptions."""
+
+
+class _Append:
+    __slots__ = ("args", "deadline", "future", "keys", "number", "size")
+
+    def __init__(self, keys: list[str], args: list[Any], deadline: float, future: asyncio.Future[Appended]) -> None:
+        self.keys = keys
+        self.args = args
+        self.deadline = deadline
+        self.future = future
+        self.number = 0
+        self.size: int = len(args[0])
+
+
+class Appends:
+    """The appends of one process that are not acknowledged yet."""
+
+    def __init__(self, pipelines: Pipelines, *, lost: Callable[[], None]) -> None:
+        """Send groups through ``pipelines``; ``lost`` is called when acknowledged appends are gone."""
+        self._pipelines = pipelines
+        self._lost = lost
+        self._waiting: deque[_Append] = deque()
+        self._waiting_bytes = 0
+        #: When deadlines are looked at next: not after each group, since a long queue has many.
+        self._next_look = 0.0
+        self._last = 0
+        self._task: asyncio.Task[None] | None = None
+        #: The number of the last acknowledged append.
+        self.acknowledged: int = 0
+
+    def add(self, keys: list[str], args: list[Any], *, patience: float) -> asyncio.Future[Appended]:
+        """Add an append; the future has its outcome.
+
+        Raises:
+            BackplaneUnavailable: too many wait already.
+        """
+        if len(self._waiting) >= WAITING or self._waiting_bytes >= WAITING_BYTES:
+            raise BackplaneUnavailable("Redis is too slow: too many appends wait for it")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        append = _Append(keys, args, loop.time() + patience, future)
+        self._waiting.append(append)
+        self._waiting_bytes += append.size
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="trunkline-appends")
+        return future
+
+    def reset(self) -> None:
+        """Count from zero again, for a process hash of another name."""
+        self._last = self.acknowledged = 0
+        for append in self._waiting:
+            append.number = 0
+
+    async def aclose(self) -> None:
+        """Stop; what is not acknowledged fails."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for append in self._waiting:
+            _fail(append, "the backplane was closed")
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        answered = True
+        try:
+            while self._waiting and not is_cancelled():
+                # After a failure one append is enough to find out whether it has passed.
+                group = self._next_group(GROUP if answered else 1)
+                answered = await self._send(group)
+                self._drop_late(loop.time())
+                if self._waiting and not answered:
+                    await asyncio.sleep(_PAUSE)
+        finally:
+            self._task = None
+
+    def _next_group(self, most: int) -> list[_Append]:
+        group: list[_Append] = []
+        size = 0
+        for append in self._waiting:
+            if len(group) == most or size >= GROUP_BYTES:
+                break
+            if not append.number:
+                self._last += 1
+                append.number = self._last
+            group.append(append)
+            size += append.size
+        return group
+
+    async def _send(self, group: list[_Append]) -> bool:
+        """Send a group; return whether all of it was done, or refused for good."""
+        calls = []
+        before = 0
+        for each in group:
+            calls.append((each.keys, [*each.args[:4], each.number, self.acknowledged, before, *each.args[4:]]))
+            before = each.number
+        try:
+            outcomes = await self._pipelines.run_group(calls)
+        except (BackplaneUnavailable, RedisError, OSError, TimeoutError):
+            return False
+        for append, outcome in zip(group, outcomes, strict=True):
+            if _passes(outcome):
+                return False
+            if isinstance(outcome, ResponseError) and "LOST" in str(outcome):
+                self._lost()
+                return False
+            self._remove(append)
+            if isinstance(outcome, Exception):
+                _fail(append, str(outcome))
+                continue
+            self.acknowledged = append.number
+            if not append.future.done():
+                append.future.set_result(Appended(outcome[0].decode(), outcome[1]))
+        return True
+
+    def _remove(self, append: _Append) -> None:
+        self._waiting.remove(append) if self._waiting[0] is not append else self._waiting.popleft()
+        self._waiting_bytes -= append.size
+
+    def _drop_late(self, now: float) -> None:
+        if now < self._next_look:
+            return
+        self._next_look = now + _PAUSE
+        late = [each for each in self._waiting if each.deadline <= now]
+        if not late:
+            return
+        self._waiting = deque(each for each in self._waiting if each.deadline > now)
+        for append in late:
+            self._waiting_bytes -= append.size
+            _fail(append, "it did not answer in time")
+
+
+def _fail(append: _Append, reason: str) -> None:
+    if not append.future.done():
+        append.future.set_exception(BackplaneUnavailable(f"Redis could not store an event: {reason}"))
+        # Retrieved here, so that asyncio does not report it if nothing awaits it any more.
+        append.future.exception()

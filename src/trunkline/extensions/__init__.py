@@ -1,0 +1,73 @@
+"""Extensions of the protocol: the API to define one, and the extensions included in Trunkline.
+
+Each folder is an extension. Server and client import it on first use, and know only its interface.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trunkline._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trunkline.extensions.apps.content_security import content_security_policy, frame_permissions
+    from trunkline.extensions.apps.declarations import AppCsp, AppDeclaration
+    from trunkline.extensions.apps.reading import AppPage
+    from trunkline.extensions.skills.loading import LoadedSkill
+    from trunkline.extensions.tasks.backend import MemoryTaskBackend, TaskBackend, TaskLimits
+    from trunkline.extensions.tasks.client import TaskHandle, TaskState
+    from trunkline.extensions.tasks.record import CallerFacts, Question, TaskRecord
+    from trunkline.extensions.tasks.sqlite_backend import SqliteTaskBackend
+    from trunkline.protocol.extension_definition import Extension, ExtensionMethod, ExtensionNotification, ResultKind
+    from trunkline.protocol.extensions import APPS, SKILLS, TASKS
+    from trunkline.server.task_options import TaskOptions, TaskSettings
+
+__all__ = [
+    "APPS",
+    "SKILLS",
+    "TASKS",
+    "AppCsp",
+    "AppDeclaration",
+    "AppPage",
+    "CallerFacts",
+    "Extension",
+    "ExtensionMethod",
+    "ExtensionNotification",
+    "LoadedSkill",
+    "MemoryTaskBackend",
+    "Question",
+    "ResultKind",
+    "SqliteTaskBackend",
+    "TaskBackend",
+    "TaskHandle",
+    "TaskLimits",
+    "TaskOptions",
+    "TaskRecord",
+    "TaskSettings",
+    "TaskState",
+    "content_security_policy",
+    "frame_permissions",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "trunkline.extensions.apps.content_security": ("content_security_policy", "frame_permissions"),
+            "trunkline.extensions.apps.declarations": ("AppCsp", "AppDeclaration"),
+            "trunkline.extensions.apps.reading": ("AppPage",),
+            "trunkline.extensions.skills.loading": ("LoadedSkill",),
+            "trunkline.extensions.tasks.backend": ("MemoryTaskBackend", "TaskBackend", "TaskLimits"),
+            "trunkline.extensions.tasks.client": ("TaskHandle", "TaskState"),
+            "trunkline.extensions.tasks.record": ("CallerFacts", "Question", "TaskRecord"),
+            "trunkline.extensions.tasks.sqlite_backend": ("SqliteTaskBackend",),
+            "trunkline.protocol.extension_definition": (
+                "Extension",
+                "ExtensionMethod",
+                "ExtensionNotification",
+                "ResultKind",
+            ),
+            "trunkline.protocol.extensions": ("APPS", "SKILLS", "TASKS"),
+            "trunkline.server.task_options": ("TaskOptions", "TaskSettings"),
+        },
+    )

@@ -1,0 +1,70 @@
+"""Applies changes that other processes sharing a durable backend make to the tasks that run here.
+
+Any process may answer the questions of a task or cancel it, but only the process that runs the task can deliver that to
+the handler. It polls, since a backend has no notifications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from trunkline.errors import RequestFailed
+
+if TYPE_CHECKING:
+    from trunkline.extensions.tasks.run import Run
+    from trunkline.extensions.tasks.service import Tasks
+
+__all__ = ["OtherProcesses", "apply_changes"]
+
+log = logging.getLogger("trunkline")
+
+_LOOK_SECONDS = 0.5  # Poll interval: hardly noticeable for a user, and two reads a second for each task.
+
+
+class OtherProcesses:
+    """Polls for changes by other processes while tasks run here."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        """Create the poller; ``look`` starts it."""
+        self._tasks = tasks
+        self._looking = False
+
+    def look(self, run: Run) -> None:
+        """Start polling if the backend may be shared; called when a task starts to run here."""
+        if self._tasks.backend.durable and not self._looking:
+            self._looking = True
+            self._tasks.spawn(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self._tasks.runs:
+                await asyncio.sleep(_LOOK_SECONDS)
+                try:
+                    for run in tuple(self._tasks.runs.values()):
+                        await apply_changes(self._tasks, run)
+                except Exception:
+                    # Another process may lock the file for long; the next poll tries again.
+                    log.warning("the tasks of server %r could not be polled", self._tasks.server.name, exc_info=True)
+        finally:
+            self._looking = False
+
+
+async def apply_changes(tasks: Tasks, run: Run) -> None:
+    """Deliver answers that another process stored, and stop the task if it was cancelled there."""
+    if run.record is None or run.stored is not None or run.settled:
+        return
+    found = await tasks.backend.get(run.record.id)
+    if found is None or not (found.finished or any(map(run.awaits, (*found.answers, *found.withdrawn)))):
+        return
+    # Read again through the queue of changes, so that the order is consistent.
+    record = await tasks.change(run, lambda each: each)
+    if record is None or record.attempts != run.attempts or run.settled:
+        return
+    if record.finished:
+        run.cancel()
+    for key, (_, raw) in record.answers.items():
+        run.answer(key, raw)
+    for key in record.withdrawn:
+        run.answer(key, RequestFailed("The client could not answer the question"))

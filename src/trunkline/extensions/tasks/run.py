@@ -1,0 +1,262 @@
+"""A running call that may become a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import RequestFailed
+from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange
+from trunkline.extensions.tasks.record import Question, TaskRecord, add_question, keep_once, withdraw_question
+from trunkline.extensions.tasks.wire import progress_text, status_line
+
+if TYPE_CHECKING:
+    from trunkline.extensions.tasks.service import Tasks
+    from trunkline.protocol.caller import Session
+
+__all__ = ["Run", "Work"]
+
+#: Performs the call on the given exchange.
+Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
+
+
+class Run:
+    """A call that may become a task, and the task while it runs here."""
+
+    __slots__ = (
+        "_changed",
+        "_tasks",
+        "_waiting",
+        "cancelled",
+        "claimed",
+        "ended",
+        "exchange",
+        "job",
+        "message",
+        "record",
+        "session",
+        "settled",
+        "stored",
+        "wants_task",
+        "work",
+    )
+
+    def __init__(self, tasks: Tasks, work: Work, session: Session | None = None) -> None:
+        """Prepare a run; ``exchange`` is set before it starts."""
+        self._tasks = tasks
+        self.work = work
+        self.exchange: TaskExchange
+        #: The asyncio task that runs the handler; None until a call that is a task from the start is stored.
+        self.job: asyncio.Task[Any] | None = None
+        #: The record last stored by this process; None until the call is a task.
+        self.record: TaskRecord | None = None
+        #: Resolved once the record is stored; a handler that returns earlier must wait for it.
+        self.stored: asyncio.Future[None] | None = None
+        #: Resolved when the handler asks to continue as a task.
+        self.wants_task: asyncio.Future[None] | None = None
+        self.session = session
+        #: The latest status message; not stored, since it may change many times a second.
+        self.message: str | None = None
+        self.cancelled = False
+        #: Whether the handler has returned, so that it can no longer be cancelled.
+        self.ended = False
+        #: Whether its outcome is stored, or being stored.
+        self.settled = False
+        #: The questions that are currently asked on a request of the caller.
+        self.claimed: set[str] = set()
+        self._waiting: dict[str, asyncio.Future[Raw]] = {}
+        self._changed: list[asyncio.Future[None]] = []
+
+    # --- as a ``TaskRun`` ---------------------------------------------------------------------------------------------
+
+    @property
+    def attempts(self) -> int:
+        """The number of times the task was started."""
+        return 1 if self.record is None else self.record.attempts
+
+    @property
+    def used_keys(self) -> set[str]:
+        """The keys of all questions asked so far."""
+        return set(self._waiting) if self.record is None else {*self._waiting, *self.record.used_keys}
+
+    @property
+    def running(self) -> bool:
+        """Whether it is neither cancelled nor finished."""
+        return not self.cancelled and not self.ended
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the process is stopping and the next one continues the task."""
+        return not self.cancelled and self._tasks.suspended
+
+    def report(self, method: str, params: Any) -> bool:
+        """Store progress or a log message as the status; send other notifications to the session, if there is one."""
+        if self.record is None:
+            return False
+        line = progress_text(method, params)
+        if line is not None:
+            self.message = line
+            self.wake()
+        return self._tasks.reported(self, method, params) or line is not None
+
+    def note(self, method: str, params: Any) -> None:
+        """Store a notification as the first status, in case the call becomes a task."""
+        self.message = progress_text(method, params) or self.message
+
+    def set_status(self, message: str) -> None:
+        """Set the status message."""
+        self.message = status_line(message)
+        self._tasks.status_changed(self)
+        self.wake()
+
+    async def ask(self, key: str, question: Question) -> Raw:
+        """Ask a question of the task and wait for the answer, at most for the task's time to live.
+
+        Raises:
+            RequestFailed: no answer came in time.
+        """
+        answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = answer
+        try:
+            await self._when_stored()
+            assert self.record is not None
+            ttl = self.record.ttl
+            await self._add_question(key, question)
+            async with asyncio.timeout(ttl):
+                return await answer
+        except TimeoutError as error:
+            await self._withdraw(key)
+            raise RequestFailed(f"No answer to {key!r} came within {ttl:g} s") from error
+        except RequestFailed:
+            # The client answered with an error: the question is closed, regardless of what the handler does next.
+            await self._withdraw(key)
+            raise
+        finally:
+            del self._waiting[key]
+            if self.running and not (answer.done() and not answer.cancelled() and answer.exception() is None):
+                # The handler stopped waiting, and continues.
+                await self._withdraw(key)
+
+    async def _add_question(self, key: str, question: Question) -> None:
+        tasks = self._tasks
+        after = await tasks.change_patiently(self, lambda record: add_question(record, key, question, tasks.now()))
+        if after is not None and key in after.answers:
+            # It was added by an attempt that seemed to fail, and another process has answered it since.
+            self.answer(key, after.answers[key][1])
+
+    async def _withdraw(self, key: str) -> None:
+        await self._tasks.change_patiently(self, lambda record: withdraw_question(record, key, self._tasks.now()))
+
+    async def keep_once(self, key: str, value: Any) -> None:
+        """Store the result of ``once`` with the task."""
+        await self._when_stored()
+        await self._tasks.change_patiently(self, lambda record: keep_once(record, key, value))
+
+    async def become_task(self) -> bool:
+        """Turn the call into a task and wait until it is stored; return False if that is not possible."""
+        if self.wants_task is None or self.wants_task.done():
+            return False
+        self.wants_task.set_result(None)
+        while not self.exchange.detached:
+            await self.changed()
+        await self._when_stored()
+        return True
+
+    # --- while its caller waits ---------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether the handler has returned."""
+        return self.job is not None and self.job.done()
+
+    async def outcome(self) -> Any:
+        """Return what the handler returned, or raise what it raised."""
+        assert self.job is not None
+        return await self.job
+
+    # --- what happens to it -------------------------------------------------------------------------------------------
+
+    def detach(self) -> TaskElicitor | None:
+        """Continue as a task: from now on the handler cannot use the caller's request.
+
+        Return the answers and ``once`` results so far; None if there are none.
+        """
+        elicitor = None if self.exchange.elicitor is None else TaskElicitor.after(self, self.exchange)
+        self.exchange.detach(self._tasks.connection(), elicitor)
+        return elicitor
+
+    async def _when_stored(self) -> None:
+        if self.stored is not None:
+            await asyncio.shield(self.stored)
+
+    def awaits(self, key: str) -> bool:
+        """Return True if the handler waits for the answer to a question."""
+        future = self._waiting.get(key)
+        return future is not None and not future.done() and self.running
+
+    @property
+    def waits_for_input(self) -> bool:
+        """Whether the handler waits for its caller."""
+        return bool(self._waiting)
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        """The questions that are not asked on any request of the caller yet."""
+        if self.record is None:
+            return {}
+        return {key: each for key, each in self.record.questions.items() if key not in self.claimed}
+
+    def answer(self, key: str, answer: Raw | Exception) -> None:
+        """Deliver the answer to a question, or the reason why there is none."""
+        future = self._waiting.get(key)
+        if future is None or future.done():
+            return
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    def wake(self) -> None:
+        """Wake all requests that wait for a change."""
+        waiting, self._changed = self._changed, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Return a future that is resolved at the next change of the task."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed.append(future)
+        return future
+
+    async def changed(self) -> None:
+        """Wait for the next change of the task."""
+        await self.next_change()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another process may run it again if this one ends."""
+        return self.record is not None and self.record.attempts <= self.record.retry
+
+    def owns(self, record: TaskRecord) -> bool:
+        """Return False if another process has taken over the task."""
+        own = self.record
+        return own is not None and (record.attempts, record.runner) == (own.attempts, own.runner)
+
+    def supersede(self) -> None:
+        """Stop the handler of a task that another process has taken over; its outcome is dropped."""
+        if self.job is not None and not self.ended:
+            self.job.cancel()
+        self.wake()
+
+    def cancel(self) -> None:
+        """Cancel the handler; do nothing if it has returned."""
+        self.cancelled = True
+        if self.job is not None and not self.ended:
+            self.job.cancel()
+        self.wake()

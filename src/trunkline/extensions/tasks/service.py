@@ -1,0 +1,600 @@
+"""Tasks of a server: decides which calls become tasks, runs them, and takes over those of ended processes.
+
+How a call is served depends on its caller. A client with the tasks extension gets a task if the call takes longer than
+``after``; a client of the revision with tasks in its core gets one on request; for any other client the call is held
+open, or it gets a job to poll. The handler is the same in all cases and does not see the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.connection import Connection, Exchange
+from trunkline.errors import BackplaneUnavailable, MethodNotFound, RequestFailed
+from trunkline.extensions.tasks.backend import Change, TaskBackend, TaskLimits, open_backend
+from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange, UnconnectedLink
+from trunkline.extensions.tasks.keep_alive import KeepAlive
+from trunkline.extensions.tasks.other_processes import OtherProcesses
+from trunkline.extensions.tasks.other_workers import OtherWorkers, is_shared, other_runners
+from trunkline.extensions.tasks.outcome import ending
+from trunkline.extensions.tasks.patience import when_reachable
+from trunkline.extensions.tasks.record import CallerFacts, TaskRecord, finish, owner_of
+from trunkline.extensions.tasks.run import Run, Work
+from trunkline.extensions.tasks.takeover import take_over
+from trunkline.extensions.tasks.wire import FIRST_POLL, core_task, extension_task, task_notification, with_related
+from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
+from trunkline.protocol.revisions import Feature
+from trunkline.protocol.serving import RequestStore
+from trunkline.server.dispatch import ServerConnection
+from trunkline.server.elicitors import ReplayElicitor
+from trunkline.server.server import Server
+from trunkline.server.subscriptions import SubscriptionStream
+from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
+from trunkline.server.tools import ToolDefinition
+
+if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
+    from trunkline.server.shared_state import SharedSeal
+
+__all__ = ["Tasks", "make_service"]
+
+log = logging.getLogger("trunkline")
+
+_NOTIFY_SECONDS = 30.0  # How long a notification waits for a backend that cannot be reached before its stream ends.
+_CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
+
+
+def make_service(server: Server, settings: TaskSettings) -> Tasks:
+    """Return the tasks of a server, with the handlers of their methods registered."""
+    from trunkline.extensions.tasks.methods import task_handlers
+
+    tasks = Tasks(server, settings)
+    server.handlers.update(task_handlers(tasks))
+    if settings.slow_calls == "poll":
+        from trunkline.extensions.tasks.polling import PolledListing, make_job_tools
+
+        tasks.tools = {tool.name: tool for tool in make_job_tools(tasks)}
+        server.listing.variants = PolledListing()
+    return tasks
+
+
+class Tasks:
+    """The tasks of one server."""
+
+    def __init__(self, server: Server, settings: TaskSettings) -> None:
+        """Create the service; nothing runs before the first call."""
+        self.server = server
+        self.settings = settings
+        self.now: Callable[[], float] = time.time
+        self.limits: TaskLimits = settings.limits or TaskLimits()
+        self.backend: TaskBackend = open_backend(settings.backend, self.now)
+        self._owns_backend = settings.backend is None or isinstance(settings.backend, str | os.PathLike)
+        #: Identifies this server, event loop and process in a shared backend.
+        self.runner: str = ""
+        #: The tools for clients without tasks.
+        self.tools: Mapping[str, ToolDefinition] = {}
+        #: The tasks that run here, by id.
+        self.runs: dict[str, Run] = {}
+        self._watchers: dict[str, set[SubscriptionStream]] = {}
+        self._connection: Connection | None = None
+        #: The event loop and the process that tasks run in; None before the first, and after the end.
+        self._place: tuple[asyncio.AbstractEventLoop, int] | None = None
+        #: Background work: taking over tasks, cleaning up.
+        self._chores: set[asyncio.Task[None]] = set()
+        self._others: OtherProcesses | OtherWorkers = other_runners(self)
+        #: Bytes of outcomes that wait until the backend can be reached again.
+        self._unstored = 0
+
+    def share(self, backplane: Backplane, seal: SharedSeal) -> None:
+        """Store tasks on a backplane from now on, sealed, unless the server was given a backend."""
+        if self.settings.backend is None and getattr(self.backend, "backplane", None) is not backplane:
+            from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+
+            self.backend = BackplaneTaskBackend(backplane, seal, now=lambda: self.now(), lease=self.settings.lease)
+            self._others, self._place = other_runners(self), None
+
+    async def leave(self) -> None:
+        """Stop the running tasks of a shared backend, so that other workers can take them over."""
+        if isinstance(self._others, OtherWorkers):
+            await self.aclose()
+
+    # --- which call becomes a task ------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        options: TaskOptions,
+        exchange: Exchange,
+        params: t.CallToolRequestParams,
+        work: Work,
+        *,
+        keep_alive: bool = False,
+    ) -> Awaitable[Any]:
+        """Run a call in the form that its caller supports.
+
+        With ``keep_alive``, a call that is held open reports progress while its handler is silent.
+
+        Raises:
+            MethodNotFound, MissingClientCapability: the tool runs only as a task, which the caller does not support.
+        """
+        caller = exchange.admitted.caller
+        if Feature.CORE_TASKS in caller.revision.features:
+            if params.task is not None:
+                ttl = None if params.task.ttl is None else params.task.ttl / 1000
+                return self._create(options, exchange, params, work, ttl=ttl)
+            if options.required:
+                raise MethodNotFound(
+                    f"Method not found: the tool {params.name!r} must be called as a task",
+                    data={"method": exchange.method, "taskSupport": "required"},
+                )
+        elif not caller.revision.handshake:
+            if declared_extension(caller.capabilities, TASKS) is not None:
+                if options.after == 0:
+                    return self._create(options, exchange, params, work)
+                return self._wait_then_create(options, exchange, params, work)
+            if options.required:
+                raise missing_extension(TASKS)
+        if self.settings.slow_calls == "poll":
+            return self._wait_then_poll(options, exchange, params, work)
+        return self._hold(exchange, work) if keep_alive else work(exchange)
+
+    async def _hold(self, exchange: Exchange, work: Work) -> Any:
+        """Run a call with its request held open."""
+        with KeepAlive(self.server, exchange):
+            return await work(exchange)
+
+    async def continue_as_task(self, exchange: Exchange) -> bool:
+        """Answer the caller of a request with a task; return False if it cannot become one."""
+        return isinstance(exchange, TaskExchange) and await exchange.continue_as_task()
+
+    def states(self) -> list[str]:
+        """Return the state of each task that runs here."""
+        return [run.record.status for run in self.runs.values() if run.record is not None]
+
+    def runs_for(self, session: Session) -> bool:
+        """Return True if a task of this session runs here."""
+        return any(run.exchange.admitted.caller.session is session for run in self.runs.values())
+
+    def capabilities(self, caller: Caller | None) -> Mapping[str, Any]:
+        """Return the ``tasks`` capability of revisions with tasks in their core; without a caller, all of it."""
+        declared: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        return {"list": {}, **declared} if caller is None or self.may_list(caller) else declared
+
+    def may_list(self, caller: Caller) -> bool:
+        """Return True if a caller may list its tasks: only if it can be distinguished from others."""
+        return caller.principal is not None or caller.origin.transport != "http"
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    async def _create(
+        self,
+        options: TaskOptions,
+        exchange: Exchange,
+        params: t.CallToolRequestParams,
+        work: Work,
+        *,
+        ttl: float | None = None,
+    ) -> Any:
+        """Create a task at once and return it."""
+        self.start()
+        run = self._prepare(exchange, work)
+        record = self._record(options, exchange, params, run.detach(), ttl=ttl)
+        await self._store(run, record)
+        self._begin(run)
+        return self.created(record)
+
+    async def _wait_then_create(
+        self, options: TaskOptions, exchange: Exchange, params: t.CallToolRequestParams, work: Work
+    ) -> Any:
+        """Answer directly if the call is done in time, otherwise with a task."""
+        run = await self._wait(exchange, work, options.after)
+        if run.done:
+            return await run.outcome()
+        return self.created(await self._detach(run, options, exchange, params))
+
+    async def _wait_then_poll(
+        self, options: TaskOptions, exchange: Exchange, params: t.CallToolRequestParams, work: Work
+    ) -> Any:
+        """Answer directly if the call is done in time, otherwise with a job to poll."""
+        from trunkline.extensions.tasks.polling import job_answer
+
+        after = self.settings.poll_after if not options.after else min(options.after, self.settings.poll_after)
+        run = await self._wait(exchange, work, after)
+        if run.done:
+            return await run.outcome()
+        # The request is answered, and the client does not support tasks: send it no notifications.
+        run.session = None
+        return job_answer(await self._detach(run, options, exchange, params))
+
+    async def _wait(self, exchange: Exchange, work: Work, seconds: float | None) -> Run:
+        """Start a call and wait until it is done, the time is up, or its handler asks to continue as a task."""
+        self.start()
+        run = self._prepare(exchange, work)
+        run.wants_task = asyncio.get_running_loop().create_future()
+        job = self._begin(run)
+        try:
+            # On the request itself: this progress must not become the status of the task.
+            with KeepAlive(self.server, exchange):
+                await asyncio.wait((job, run.wants_task), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                elicitor = exchange.elicitor
+                if not job.done() and isinstance(elicitor, ReplayElicitor) and elicitor.asking:
+                    # Its questions are about to be sent, and the next round starts the handler again.
+                    await asyncio.wait((job,))
+        except asyncio.CancelledError:
+            run.cancel()
+            await asyncio.wait((job,), timeout=_CLEAN_UP_SECONDS)
+            raise
+        return run
+
+    async def _detach(
+        self, run: Run, options: TaskOptions, exchange: Exchange, params: t.CallToolRequestParams
+    ) -> TaskRecord:
+        """Turn a running call into a task."""
+        record = self._record(options, exchange, params, run.detach())
+        # The handler keeps running, and may finish or ask meanwhile.
+        run.stored = asyncio.get_running_loop().create_future()
+        run.wake()
+        try:
+            await self._store(run, record)
+        except BaseException:
+            run.cancel()
+            raise
+        if run.wants_task is not None and not run.wants_task.done():
+            run.wants_task.cancel()
+        return record
+
+    def _prepare(self, exchange: Exchange, work: Work) -> Run:
+        run = Run(self, work, exchange.admitted.caller.session)
+        if exchange.store is None:
+            # Shared by both exchanges: it has the last progress.
+            exchange.store = RequestStore()
+        run.exchange = TaskExchange.of(run, exchange)
+        return run
+
+    def _begin(self, run: Run) -> asyncio.Task[Any]:
+        job = asyncio.get_running_loop().create_task(self._perform(run))
+        # A caller that has disconnected no longer awaits it.
+        job.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        run.job = run.exchange.task = job
+        return job
+
+    async def _perform(self, run: Run) -> Any:
+        """Run the handler; store the outcome if the call has become a task, otherwise return it to the caller."""
+        server = self.server
+        outcome: Any
+        # The connection of the caller may end before the handler does.
+        held = () if server.calls_directly else server.acquire_lifespans(run)
+        try:
+            for lifespan in held:
+                assert lifespan.ready is not None
+                await asyncio.shield(lifespan.ready)
+            outcome = await run.work(run.exchange)
+        except BaseException as error:  # noqa: BLE001 - raised again below, unless it is the outcome of a task
+            outcome = error
+        run.ended = True
+        if run.exchange.detached:
+            await self._settle(run, outcome)
+        await server.release(run)
+        if run.exchange.detached and not run.settled:
+            await self._settle(run, outcome)
+        if not isinstance(outcome, BaseException):
+            return outcome
+        if run.exchange.detached and isinstance(outcome, Exception):
+            return None
+        raise outcome
+
+    async def _settle(self, run: Run, outcome: Any) -> None:
+        """Store the outcome of a task."""
+        run.settled = True
+        if run.stored is not None and not run.stored.done():
+            await asyncio.shield(run.stored)
+        record = run.record
+        assert record is not None
+        try:
+            if isinstance(outcome, asyncio.CancelledError) and not run.cancelled:
+                job = asyncio.current_task()
+                if job is not None and job.cancelling():
+                    # The process is stopping: a durable backend keeps the task for the next one.
+                    return
+                log.error("the task %s of tool %r was cancelled by its own handler", record.id, record.tool)
+                outcome = RequestFailed("Internal error")
+            await self._store_outcome(run, record, outcome)
+        finally:
+            self.runs.pop(record.id, None)
+            run.wake()
+
+    async def _store_outcome(self, run: Run, record: TaskRecord, outcome: Any) -> None:
+        try:
+            change = ending(outcome, record, self.now(), run.message)
+            await self.change_patiently(run, change, size=change(record).size)
+        except Exception:
+            log.exception("the result of the task %s of tool %r could not be stored", record.id, record.tool)
+            lost = RequestFailed("The result of the task could not be stored")
+            try:
+                await self.change_patiently(run, ending(lost, record, self.now(), None))
+            except Exception:
+                log.exception("the task %s of tool %r could not be ended", record.id, record.tool)
+
+    def _record(
+        self,
+        options: TaskOptions,
+        exchange: Exchange,
+        params: t.CallToolRequestParams,
+        elicitor: TaskElicitor | None,
+        *,
+        ttl: float | None = None,
+    ) -> TaskRecord:
+        caller, now = exchange.admitted.caller, self.now()
+        kept = options.ttl if ttl is None else min(max(0.0, ttl), self.settings.max_ttl)
+        return TaskRecord(
+            id=secrets.token_urlsafe(24),
+            owner=owner_of(caller.principal),
+            tool=params.name,
+            caller=CallerFacts.of(caller),
+            created=now,
+            updated=now,
+            ttl=kept,
+            poll=options.poll,
+            retry=options.retry,
+            params=exchange.params or Raw(b"{}"),
+            answers={} if elicitor is None else elicitor.answers,
+            once={} if elicitor is None else elicitor.once_results,
+            runner=self.runner,
+        )
+
+    async def _store(self, run: Run, record: TaskRecord) -> None:
+        """Store a new task; done before its id is sent, so that the client can poll it at once."""
+        run.record = record
+        self.runs[record.id] = run
+        try:
+            await self.backend.create(record, self.limits)
+        except BaseException as error:
+            del self.runs[record.id]
+            if isinstance(error, asyncio.CancelledError | BackplaneUnavailable):
+                # It may be stored already, but its caller will never get its id.
+                self.spawn(self._discard(record))
+            raise
+        finally:
+            if run.stored is not None and not run.stored.done():
+                run.stored.set_result(None)
+        run.stored = None
+        self._others.look(run)
+
+    async def _discard(self, record: TaskRecord) -> None:
+        """Finish a task whose caller disconnected before it got the id."""
+        message = "The caller disconnected before the task was created."
+        cancel = partial(finish, status="cancelled", now=self.now(), message=message)
+        await when_reachable(lambda: self.backend.update(record.id, cancel))
+
+    def created(self, record: TaskRecord) -> Any:
+        """Return the result that announces a new task, in the form of the caller's revision."""
+        # At the time of creation: the time that storing takes must not reduce the requested ttl.
+        if record.caller.revision_has_core_tasks:
+            return t.CreateTaskResult(task=t.Task(**core_task(record, record.created, message=None)))
+        return extension_task(record, record.created, message=None, created=True)
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def change(self, run: Run, change: Change) -> TaskRecord | None:
+        """Apply a change to a task that runs here, and notify its watchers."""
+        assert run.record is not None
+        before = run.record
+        # Another process may have taken over the task, if this one was considered dead.
+        after = await self.backend.update(before.id, lambda record: change(record) if run.owns(record) else record)
+        if after is not None:
+            if not run.owns(after):
+                run.supersede()
+                return None
+            run.record = after
+            if after.status != before.status or after.questions != before.questions:
+                self.announce(after, run)
+        run.wake()
+        return after
+
+    async def change_patiently(self, run: Run, change: Change, *, size: int = 0) -> TaskRecord | None:
+        """Apply a change that the handler makes; while the backend cannot be reached, wait.
+
+        Raises:
+            BackplaneUnavailable: the outcomes that wait already are too large to keep one of this size too.
+        """
+        try:
+            return await self.change(run, change)
+        except BackplaneUnavailable:
+            if self._unstored + size > self.limits.memory_bytes:
+                raise
+        self._unstored += size
+        try:
+            return await when_reachable(lambda: self.change(run, change))
+        finally:
+            self._unstored -= size
+
+    def message(self, id: str) -> str | None:
+        """Return the latest status message of a task that runs here."""
+        run = self.runs.get(id)
+        return None if run is None else run.message
+
+    def announce(self, record: TaskRecord, run: Run | None) -> None:
+        """Notify the watchers of a task of its new state."""
+        for stream in self._watchers.get(record.id, ()):
+            stream.notify_change(("task", record.id))
+        if run is not None and run.session is not None and record.caller.revision_has_core_tasks:
+            from trunkline.extensions.tasks.methods import relay_directly
+
+            # A task that ends before the client's first poll needs no notification.
+            if not record.finished or record.updated - record.created >= FIRST_POLL:
+                params = t.TaskStatusNotificationParams(**core_task(record, self.now(), message=run.message))
+                self._notify_session(run.session, "notifications/tasks/status", params)
+            if record.questions:
+                relay_directly(self, run)
+
+    def reported(self, run: Run, method: str, params: Any) -> bool:
+        """Notify watchers of a new status, and send a notification to the session; return True if it was sent."""
+        assert run.record is not None
+        status = isinstance(params, t.ProgressNotificationParams | t.LoggingMessageNotificationParams)
+        if status:
+            self.status_changed(run)
+            for stream in self._watchers.get(run.record.id, ()):
+                stream.notify_change(("task", run.record.id))
+        if run.session is None or getattr(params, "progress_token", None) == "" or method == "notifications/message":
+            return False
+        return self._notify_session(run.session, method, with_related(params, run.record.id))
+
+    def status_changed(self, run: Run) -> None:
+        """Called when a task that runs here has a new status message."""
+        if isinstance(self._others, OtherWorkers):
+            self._others.set_message(run)
+
+    def _notify_session(self, session: Session, method: str, params: Any) -> bool:
+        if session.store is not None:
+            # Any worker may have the stream of a shared session.
+            session.store.connect()
+        subscriber = self.server.subscriber(session)
+        if not isinstance(subscriber, ServerConnection):
+            return False
+        subscriber.notify_session(method, params)
+        return True
+
+    async def listenable(self, exchange: Exchange, ids: Sequence[str]) -> list[str]:
+        """Return the tasks that the caller may watch.
+
+        Raises:
+            MissingClientCapability: the client did not declare the extension.
+        """
+        caller = exchange.admitted.caller
+        require_extension(caller.capabilities, TASKS)
+        # Each task may have one queued notification, besides those of other kinds.
+        wanted = list(dict.fromkeys(ids))[: self.server.limits.notices // 2]
+        found = [await self.backend.get(id) for id in wanted]
+        owner = owner_of(caller.principal)
+        return [each.id for each in found if each is not None and each.owner == owner]
+
+    async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
+        """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
+        record = await when_reachable(lambda: self.backend.get(id), seconds=_NOTIFY_SECONDS)
+        return None if record is None else task_notification(record, self.now(), self.message(id), meta, sent)
+
+    async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
+        """Notify a stream of changes of tasks; return a function that stops it."""
+        if isinstance(self._others, OtherWorkers):
+            return await self._others.watch(stream, ids)
+        for id in ids:
+            self._watchers.setdefault(id, set()).add(stream)
+
+        def unwatch() -> None:
+            for id in ids:
+                streams = self._watchers.get(id, set())
+                streams.discard(stream)
+                if not streams:
+                    self._watchers.pop(id, None)
+
+        return unwatch
+
+    # --- the process --------------------------------------------------------------------------------------------------
+
+    def connection(self) -> Connection:
+        """Return a connection without a peer, for handlers whose caller has disconnected."""
+        if self._connection is None or self._connection._loop is not asyncio.get_running_loop():
+            server = self.server
+            service = ServerConnection(server)
+            self._connection = Connection(UnconnectedLink(), service, limits=server.limits, timers=server.timers())
+            service.connection = self._connection
+        return self._connection
+
+    def start(self) -> None:
+        """Start to run tasks in this event loop and process, and take over unfinished tasks of ended ones."""
+        place = (asyncio.get_running_loop(), os.getpid())
+        if place == self._place:
+            return
+        first = not self.runner
+        if self._place is not None:
+            # The event loop has ended without ``close``, or this is a forked process: its tasks no longer run.
+            self.backend.release(self.runner)
+        self._place = place
+        self.runs, self._watchers = {}, {}
+        self.runner = f"{os.getpid()}-{secrets.token_hex(8)}"
+        if isinstance(self._others, OtherWorkers):
+            self._others.start(self.runner)
+        elif not first or self.settings.backend is not None:
+            self.spawn(take_over(self, self.runner))
+
+    def resume(self, run: Run) -> None:
+        """Run a task that was taken over."""
+        assert run.record is not None
+        self.runs[run.record.id] = run
+        self._begin(run)
+        self._others.look(run)
+
+    def spawn(self, chore: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the background."""
+        task = asyncio.get_running_loop().create_task(chore)
+        self._chores.add(task)
+        task.add_done_callback(self._chore_done)
+
+    def _chore_done(self, task: asyncio.Task[None]) -> None:
+        self._chores.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background work for the tasks of server %r failed", self.server.name, exc_info=error)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the process is stopping and the next one continues the running tasks."""
+        return self._place is None and self.backend.durable
+
+    async def drain(self, seconds: float) -> None:
+        """Wait, with a timeout, until the running tasks have finished, unless they survive the end of the process.
+
+        Tasks that wait for their callers are skipped, and of a shared backend those that another worker may run again.
+        """
+        if self.backend.durable and not is_shared(self.backend):
+            return
+        runs = [
+            run for run in self.runs.values() if not (run.waits_for_input or (self.backend.durable and run.repeats))
+        ]
+        jobs = [run.job for run in runs if run.job is not None]
+        if jobs and seconds > 0:
+            _, running = await asyncio.wait(jobs, timeout=seconds)
+            if running:
+                log.warning("%d tasks did not finish in %g s and are stopped", len(running), seconds)
+
+    def close(self) -> None:
+        """Stop the running tasks; those of a durable backend may be taken over from now on."""
+        if self._place is None:
+            return
+        loop, process = self._place
+        self._place = None
+        if process == os.getpid() and asyncio._get_running_loop() is loop:
+            for chore in self._chores:
+                chore.cancel()
+            self.spawn(self._stop(self.runner))
+        else:
+            self.backend.release(self.runner)
+
+    async def _stop(self, runner: str) -> None:
+        """Stop the handlers, and release the runner once they have cleaned up."""
+        jobs = [run.job for run in self.runs.values() if run.job is not None]
+        for run in self.runs.values():
+            if run.job is not None and not run.ended:
+                run.job.cancel()
+        try:
+            if jobs:
+                await asyncio.wait(jobs, timeout=_CLEAN_UP_SECONDS)
+        finally:
+            self.backend.release(runner)
+
+    async def aclose(self) -> None:
+        """Stop the running tasks, and wait until files and threads are released."""
+        self.close()
+        if self._chores:
+            await asyncio.wait(tuple(self._chores))
+        if self._owns_backend:
+            await self.backend.aclose()

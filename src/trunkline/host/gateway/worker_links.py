@@ -1,0 +1,83 @@
+"""What connects a worker of a gateway to the others: connections of the supervisor, the broker, the backplane."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from trunkline.backplane.interface import Backplane
+from trunkline.backplane.local import LocalBackplane
+from trunkline.backplane.open import open_backplane
+from trunkline.host.upstreams.broker.messages import Hello
+from trunkline.host.upstreams.broker.worker import BrokerConnection, open_stream
+from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
+
+if TYPE_CHECKING:
+    from trunkline.host.core import HostCore
+    from trunkline.host.gateway.gateway import Gateway
+    from trunkline.host.gateway.worker_gateway import WorkerGateway
+
+__all__ = ["WorkerLinks"]
+
+
+class WorkerLinks:
+    """The links of one worker."""
+
+    def __init__(
+        self,
+        connections: socket.socket,
+        broker: BrokerConnection,
+        url: str | None,
+        *,
+        reports: socket.socket | None = None,
+    ) -> None:
+        """Set the supervisor's socket, the broker, and the URL of the backplane; None for that of the broker.
+
+        On ``reports`` the worker reports its metrics to the supervisor.
+        """
+        self.connections = connections
+        self.reports = reports
+        self.broker = broker
+        self.url = url
+        self._parked: ParkedElsewhere | None = None
+
+    @property
+    def gateway_class(self) -> type[WorkerGateway]:
+        """The class of the gateways of a worker."""
+        from trunkline.host.gateway.worker_gateway import WorkerGateway
+
+        return WorkerGateway
+
+    def open_backplane(self, name: str) -> Backplane:
+        """Return a connection to the backplane, for what has this name."""
+        if self.url is not None:
+            return open_backplane(self.url, name=name)
+        return LocalBackplane(lambda: open_stream(self.broker.path, Hello(open="backplane")), name=name)
+
+    def share(self, gateway: Gateway) -> Backplane:
+        """Share the sessions and changes of a gateway with other workers; return the backplane of its endpoint."""
+        from trunkline.host.gateway.worker_gateway import WorkerGateway
+
+        assert isinstance(gateway, WorkerGateway)
+        gateway.share(self.broker, self.open_backplane(f"{gateway.name}/host"))
+        return self.open_backplane(gateway.name)
+
+    async def start(self, core: HostCore, gateways: list[Gateway]) -> None:
+        """Connect, so that parked calls are found at other workers.
+
+        Raises:
+            ConfigError: the backplane cannot be reached, or other workers have other keys.
+        """
+        from trunkline.server.shared_sessions import check_backplane
+
+        if self.url is not None:
+            for gateway in gateways:
+                await check_backplane(gateway, self.url)
+        self._parked = ParkedElsewhere(self.open_backplane("trunkline/parked"), core.parking, random=os.urandom)
+        await self._parked.start()
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        if self._parked is not None:
+            await self._parked.aclose()

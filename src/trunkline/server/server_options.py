@@ -1,0 +1,143 @@
+"""The options of a server: their names, and the code that validates them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
+
+import msgspec
+
+import trunkline.types as t
+from trunkline.errors import ConfigError
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import REVISION_NAMES
+from trunkline.server.components import OnDuplicate
+from trunkline.server.listing import VisibilityFilter
+from trunkline.server.options import own_options
+from trunkline.server.validation_errors import did_you_mean
+from trunkline.timers import Clock
+
+if TYPE_CHECKING:
+    from trunkline.auth.verifiers import ServerAuth
+    from trunkline.extensions.tasks.backend import TaskBackend
+    from trunkline.protocol.extension_definition import Extension
+    from trunkline.server.handle_stores import HandleStore
+    from trunkline.server.task_options import TaskSettings
+
+__all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
+
+_HTTP_OPTIONS = (
+    "host",
+    "port",
+    "streamable_http_path",
+    "sse_path",
+    "message_path",
+    "json_response",
+    "stateless_http",
+    "resource",
+)
+
+
+class ServerOptions(TypedDict, total=False):
+    """The less common options of a server; None is the same as omitting an option."""
+
+    title: str | None
+    description: str | None
+    website_url: str | None
+    icons: Sequence[t.Icon] | None
+    tools: Sequence[Callable[..., Any]]
+    experimental: Mapping[str, Any] | None
+    extensions: Mapping[str, Any] | Sequence[Extension] | None
+    tasks: TaskSettings | TaskBackend | str | os.PathLike[str] | None
+    skills: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    capabilities: Sequence[str]
+    revisions: Sequence[str] | None
+    state_keys: Sequence[str | bytes] | None
+    visible: VisibilityFilter | None
+    on_duplicate: OnDuplicate
+    mask_error_details: bool
+    wrap_results: bool
+    list_page_size: int | None
+    cache_ttl_ms: int
+    clock: Clock | None
+    handles: str | os.PathLike[str] | HandleStore | None
+    auth: ServerAuth
+    implied_scopes: Mapping[str, Sequence[str]]
+    resource: str
+    host: str
+    port: int
+    streamable_http_path: str
+    sse_path: str
+    message_path: str
+    json_response: bool
+    stateless_http: bool
+
+
+def server_info(name: str, version: str, options: ServerOptions) -> t.Implementation:
+    """Return the ``serverInfo`` of a server."""
+    return t.Implementation(
+        name=name,
+        version=version,
+        title=options.get("title"),
+        description=options.get("description"),
+        website_url=options.get("website_url"),
+        icons=list(options.get("icons") or ()) or None,
+    )
+
+
+def server_limits(given: Limits, page_size: int | None) -> Limits:
+    """Return the limits, with the page size from the options.
+
+    Raises:
+        ConfigError: the page size is less than one.
+    """
+    limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
+    if limits.page_size < 1:
+        raise ConfigError(f"list_page_size={limits.page_size}: a page must hold at least one item")
+    return limits
+
+
+def http_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the HTTP options that were passed to the constructor rather than to ``run``."""
+    return {name: options[name] for name in _HTTP_OPTIONS if name in options}
+
+
+#: The named parameters of ``Server``, besides its options.
+_PARAMETERS = ("name", "instructions", "version", "lifespan", "middleware", "limits")
+
+
+def read_options(given: ServerOptions) -> ServerOptions:
+    """Return the validated options under Trunkline's names.
+
+    Raises:
+        TypeError: an option is unknown; the message names the closest one.
+        ConfigError: an option has an invalid value.
+    """
+    known = ServerOptions.__annotations__
+    options: dict[str, Any] = {}
+    for name, value in own_options("server", given, known).items():
+        if name not in known:
+            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, (*_PARAMETERS, *known))}")
+        if value is not None:
+            options[name] = value
+    _check(options)
+    return options  # type: ignore[return-value]
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
+        raise ConfigError(
+            "auth= must be a verifier such as JWTVerifier(issuer=..., audience=...), or a function that takes the "
+            "headers of a request and returns a Principal, or None to reject it"
+        )
+    if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
+        allowed = ", ".join(get_args(OnDuplicate))
+        raise ConfigError(f"on_duplicate={options['on_duplicate']!r} is not valid; use one of {allowed}")
+    unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
+    if unknown:
+        raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")
+    handles = options.get("handles")
+    is_store = all(hasattr(handles, name) for name in ("create", "load", "save", "delete"))
+    if handles is not None and not is_store and not isinstance(handles, str | os.PathLike):
+        raise ConfigError("handles= must be the path of an SQLite file, or a store with the methods of HandleStore")

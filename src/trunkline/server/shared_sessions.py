@@ -1,0 +1,276 @@
+"""A server among several workers: it shares sessions and changes with the others through a backplane.
+
+Changes are announced: the listen streams of this worker hear of them at once, those of other workers when the
+announcement arrives. The sessions of handshake clients hear of every change by its announcement, also of this worker's
+own, so that each hears of it once, wherever and whenever it listens. Loaded only if there is a backplane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.backplane.interface import Backplane
+from trunkline.backplane.open import open_backplane
+from trunkline.connection import Connection
+from trunkline.errors import BackplaneUnavailable, ConfigError
+from trunkline.protocol.caller import Session
+from trunkline.protocol.downgrade import adapt_params
+from trunkline.server.context import wants_level
+from trunkline.server.dispatch import ServerConnection
+from trunkline.server.http import ServerAcceptor
+from trunkline.server.sealing import InvalidSeal, TextSeal
+from trunkline.server.shared_state import share_state
+from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
+from trunkline.transports.http.server.shared.facts import SessionIds
+from trunkline.transports.http.server.shared.worker import SharedWorker
+from trunkline.transports.link import AcceptedConnection, Link
+
+if TYPE_CHECKING:
+    from trunkline.auth.verifiers import ServerAuth
+    from trunkline.server.server import Server
+    from trunkline.types.json_values import JsonInput
+
+__all__ = ["SharedServerAcceptor", "check_backplane", "make_worker"]
+
+_PURPOSE = b"\x03"
+#: For how long after the last start of a worker others must have its keys: a month.
+_KEYS_SECONDS = 30 * 24 * 3600.0
+#: The lists that may have changed if announcements are missing.
+_LISTS = ("tools", "prompts", "resources")
+
+
+class _Seal:
+    """Seals session ids with the keys of a server."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: TextSeal) -> None:
+        self._texts = texts
+
+    def seal(self, plain: bytes) -> str:
+        return self._texts.seal(plain)
+
+    def open(self, text: str) -> bytes | None:
+        try:
+            return self._texts.open(text)
+        except InvalidSeal:
+            return None
+
+
+class _Announcement(Struct, frozen=True, array_like=True):
+    """What has changed, or a custom notification to every handshake client."""
+
+    notices: tuple[ChangeNotice, ...] = ()
+    method: str = ""
+    params: bytes = b""
+
+
+def make_worker(server: Server, backplane: str | Backplane) -> SharedWorker:
+    """Return the worker of a server that shares sessions through a backplane.
+
+    Raises:
+        ConfigError: the URL is not valid, or the server's keys end with the process.
+    """
+    if not server.has_state_keys:
+        raise ConfigError(
+            "a backplane needs a key that all workers share: set TRUNKLINE_STATE_KEY, or pass state_keys=. "
+            'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
+        )
+    opened = open_backplane(backplane, name=server.name) if isinstance(backplane, str) else backplane
+    return SharedWorker(
+        opened, SessionIds(_seal(server), now=time.time, random=os.urandom), now=time.time, random=os.urandom
+    )
+
+
+def _seal(server: Server) -> _Seal:
+    return _Seal(server.seal.texts.for_purpose(_PURPOSE))
+
+
+async def check_backplane(server: Server, url: str) -> None:
+    """Check before anything is served that a backplane can be reached, and that its other workers have our keys.
+
+    Raises:
+        ConfigError: it cannot be reached, or the keys differ.
+    """
+    make_worker(server, url)
+    backplane, seal = open_backplane(url, name=server.name), _seal(server)
+    try:
+        await backplane.connect()
+        found = await backplane.get("keys")
+        if found is not None and seal.open(found.decode()) is None:
+            raise ConfigError(
+                f"another worker of the server {server.name!r} uses this backplane with other keys: set the same "
+                "TRUNKLINE_STATE_KEY (or state_keys=) on every machine"
+            )
+        # Sealed anew with the first key at each start: after a rotation the old key can be removed.
+        await backplane.put("keys", seal.seal(b"keys").encode(), ttl=_KEYS_SECONDS)
+    except BackplaneUnavailable as error:
+        raise ConfigError(f"the backplane cannot be reached: {error.message}") from error
+    finally:
+        await backplane.aclose()
+
+
+class SharedServerAcceptor(ServerAcceptor):
+    """Accepts the links of an endpoint whose sessions several workers share."""
+
+    __slots__ = ("_auth", "_relay", "_worker", "on_start")
+
+    def __init__(self, server: Server, worker: SharedWorker, auth: ServerAuth | None = None) -> None:
+        """Create the acceptor of a worker; ``auth`` is what authenticates its callers."""
+        super().__init__(server)
+        self._worker = worker
+        self._auth = auth
+        share_state(server, worker, auth)
+        self._relay: _Relay | None = None
+        #: Called with the first link.
+        self.on_start: Callable[[], None] = lambda: None
+
+    def resume(self, link: Link, session: Session, prefix: str) -> Connection:
+        """Serve the standing link of a session that any worker may have opened."""
+        self._acquire()
+        server = self._server
+        service = _SharedSessionConnection(server, session)
+        return server._accept(link, service, prefix=prefix, create_task=self._create_task)
+
+    def announced(self, announcements: list[bytes] | None) -> None:
+        """Deliver announcements of other workers to the listen streams of this one."""
+        hub = self._server.hub
+        if announcements is None:
+            for kind in _LISTS:
+                hub.deliver_change((kind, None))
+            for listener in hub.listeners():
+                if isinstance(listener, SubscriptionStream):
+                    for uri in listener.uris:
+                        listener.resource_updated(uri)
+        for body in announcements or ():
+            for notice in msgspec.msgpack.decode(body, type=_Announcement).notices:
+                hub.deliver_change(notice)
+
+    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> None:
+        """Send one session the notices of an announcement."""
+        service = getattr(connection, "service", None)
+        if isinstance(service, _SharedSessionConnection) and isinstance(connection, Connection):
+            service.send_notices(announcement)
+            connection.flush()
+
+    def replace_server(self, server: Server) -> None:
+        """Accept links on behalf of another server."""
+        super().replace_server(server)
+        share_state(server, self._worker, self._auth)
+        self._attach_relay()
+
+    async def release(self) -> None:
+        """Release the lifespans."""
+        if self._server.hub.relay is self._relay:
+            self._server.hub.relay = None
+        self._relay = None
+        await super().release()
+
+    def _acquire(self) -> None:
+        if not self._held:
+            self._attach_relay()
+            self.on_start()
+        super()._acquire()
+
+    def start(self) -> None:
+        """Announce changes and take over tasks from now on; needs a running event loop."""
+        self._attach_relay()
+        if self._server.tasks is not None:
+            self._server.tasks.start()
+
+    async def leave(self) -> None:
+        """Hand the running tasks over to other workers."""
+        if self._server.tasks is not None:
+            await self._server.tasks.leave()
+
+    def _attach_relay(self) -> None:
+        if self._relay is None:
+            self._relay = _Relay(self._worker, asyncio.get_running_loop())
+        self._server.hub.relay = self._relay
+
+
+class _Relay:
+    """Announces the changes of one iteration of the event loop together."""
+
+    __slots__ = ("_loop", "_pending", "_worker")
+
+    def __init__(self, worker: SharedWorker, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker = worker
+        self._loop = loop
+        self._pending: dict[ChangeNotice, None] = {}
+
+    def change(self, notice: ChangeNotice) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._add, notice)
+
+    def notification(self, method: str, params: object) -> None:
+        self._worker.announce(msgspec.msgpack.encode(_Announcement((), method, msgspec.json.encode(params))))
+
+    def _add(self, notice: ChangeNotice) -> None:
+        if not self._pending:
+            self._loop.call_soon(self._announce)
+        self._pending[notice] = None
+
+    def _announce(self) -> None:
+        pending, self._pending = self._pending, {}
+        self._worker.announce(msgspec.msgpack.encode(_Announcement(tuple(pending))))
+
+
+class _SharedSessionConnection(ServerConnection):
+    """The service of a shared session's standing connection."""
+
+    __slots__ = ()
+
+    def __init__(self, server: Server, session: Session) -> None:
+        super().__init__(server, session)
+        self._declared = tuple(server.capabilities(session.revision))
+        server.hub.attach(self)
+
+    def notify_change(self, notice: ChangeNotice) -> None:
+        """Do nothing: a shared session hears of changes by their announcements."""
+
+    def notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
+        """Do nothing: custom notifications to all clients are announced too."""
+
+    def notify_session(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
+        """Send only this client a notification, wherever it listens."""
+        if self.session is not None and self.session.initialized and self.connection is not None:
+            self.connection.notify(method, params)
+
+    def send_notices(self, announcement: bytes | None) -> None:
+        """Send the client what was announced; None if that is not known, and anything may have changed."""
+        if announcement is None:
+            for notice in [*((kind, None) for kind in _LISTS), *(("resource", uri) for uri in sorted(self.uris))]:
+                super().notify_change(notice)
+            return
+        found = msgspec.msgpack.decode(announcement, type=_Announcement)
+        for notice in found.notices:
+            super().notify_change(notice)
+        if found.method:
+            self._custom(found.method, msgspec.json.decode(found.params))
+
+    def _custom(self, method: str, params: Any) -> None:
+        from trunkline.server.extension_methods import may_notify
+
+        if self.session is not None and may_notify(self.server, self.session.caller, method):
+            super().notify(method, params)
+
+    def resource_updated(self, uri: str) -> None:
+        """Notify the session of a changed resource, wherever it listens."""
+        if uri in self.uris and self.connection is not None:
+            self.connection.notify(*change_notification(("resource", uri), None))
+
+    def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
+        """Send the session a log message outside of any request, wherever it listens."""
+        session = self.session
+        if session is not None and wants_level(session.log_level, level) and self.connection is not None:
+            params = t.LoggingMessageNotificationParams(level=level, logger=logger_name, data=message)
+            self.connection.notify("notifications/message", adapt_params(params, session.revision))

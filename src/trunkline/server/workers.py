@@ -1,0 +1,142 @@
+"""``Server.run("http", workers=N)``: a supervisor, and the server in each of its workers.
+
+With a backplane the workers share the sessions of handshake clients. Without one, requests of stateless revisions are
+served as ever, since each is complete in itself; handshake clients are served without a session, each request on its
+own, because the next one may reach another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import ConfigError
+from trunkline.server.http import check_options, run_options
+from trunkline.transports.http.server.serve import BACKLOG
+from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
+from trunkline.transports.http.server.supervisor import READY, Supervisor
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+    from trunkline.server.worker_metrics import SupervisorMetrics
+
+__all__ = ["run_workers", "worker_count"]
+
+log = logging.getLogger("trunkline")
+
+#: More workers than any machine has processors for.
+MAX_WORKERS = 512
+
+
+def worker_count(given: object) -> int:
+    """Return how many workers are wanted.
+
+    Raises:
+        ConfigError: it is not a number of workers.
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MAX_WORKERS:
+        raise ConfigError(f"workers={given!r} is not valid: give a number from 1 to {MAX_WORKERS}")
+    return given
+
+
+def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> None:
+    """Serve over HTTP with several workers, until the process is signalled to stop.
+
+    Raises:
+        ConfigError: an option is not valid, or this system cannot fork.
+        SystemExit: a worker could not start; its exit code.
+    """
+    if not hasattr(os, "fork"):
+        raise ConfigError(
+            "workers= needs a system that can fork (Linux, macOS); here, run several processes behind a proxy"
+        )
+    given = run_options(server, options)
+    check_options(server, given)
+    count, started = worker_count(given.get("workers", 1)), given.pop("started", None)
+    given["workers"] = 1
+    metrics = _metrics_listener(given.pop("metrics", None))
+    backplane = given.get("backplane")
+    if backplane is None:
+        given |= {"stateless_http": True, "sse": False}
+        log.warning(
+            "%d workers without backplane=: clients of revisions with a handshake are served without sessions (no "
+            "elicitation or sampling, subscriptions, log level, event stream), and each worker has its own handles and "
+            "tasks unless handles= and tasks= name a file; set backplane=redis://... to share all of it",
+            count,
+        )
+    listeners = asyncio.run(_prepare(server, given))
+    tls = given.get("certfile") is not None
+    url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
+    key = None if server.has_state_keys else secrets.token_hex(32)
+
+    def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
+        own = given if reports is None else {**given, "metrics": reports}
+        return _work(server, transport, own, connections, key)
+
+    def all_started() -> None:
+        if started is not None:
+            started(url)
+
+    # What was imported until now is shared by all workers; the collector would copy it by looking at it.
+    gc.collect()
+    gc.freeze()
+    supervisor = Supervisor(
+        count, work, listeners, drain_seconds=server.limits.drain_seconds, started=all_started, reports=metrics
+    )
+    if code := supervisor.run():
+        raise SystemExit(code)
+
+
+def _metrics_listener(address: str | int | None) -> SupervisorMetrics | None:
+    """Listen for requests for the metrics of all workers."""
+    if address is None:
+        return None
+    from trunkline.server.worker_metrics import SupervisorMetrics
+
+    metrics = SupervisorMetrics(address)
+    log.info("metrics are served at %s/metrics", metrics.url)
+    return metrics
+
+
+async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.socket]:
+    """Check what can be checked before any worker starts, and bind the sockets."""
+    if given.get("certfile") is not None:
+        check_certificate(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
+    if given.get("backplane") is not None:
+        from trunkline.server.shared_sessions import check_backplane
+
+        if not isinstance(given["backplane"], str):
+            raise ConfigError("with workers=, backplane= must be a URL: each worker opens its own connections")
+        await check_backplane(server, given["backplane"])
+    return await bind(
+        given.get("host", "127.0.0.1"),
+        given.get("port", 8000),
+        backlog=BACKLOG,
+        unacknowledged_seconds=server.limits.idle_seconds,
+    )
+
+
+def _work(server: Server, transport: str, given: Mapping[str, Any], connections: socket.socket, key: str | None) -> int:
+    """Serve the connections that the supervisor passes on; runs in a worker."""
+    from trunkline.server.run import run_async, run_loop
+
+    if key is not None:
+        # A call may go on at another worker, which must open what this one has sealed.
+        os.environ["TRUNKLINE_STATE_KEY"] = key
+
+    def started(_: str) -> None:
+        connections.send(READY)
+
+    try:
+        run_loop(run_async(server, transport, **given, connections=connections, started=started))
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0

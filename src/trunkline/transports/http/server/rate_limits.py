@@ -1,0 +1,127 @@
+"""The rate limit of an endpoint: how many requests each caller may send.
+
+A caller is a principal, or the address of a client without one. Several workers count together in their backplane;
+while it does not answer in time, each worker counts by itself, so that a limit never delays or stops a server. What a
+worker has admitted itself is counted there in any case: a flood at one worker is refused without asking the backplane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from ipaddress import IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+from trunkline.errors import BackplaneUnavailable
+from trunkline.protocol.rate_limit import RateCounts, RateLimit
+from trunkline.transports.http.server.asgi import HTTPException
+from trunkline.transports.http.server.request import HttpRequest
+
+if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
+
+__all__ = ["RequestLimiter", "caller_key"]
+
+log = logging.getLogger("trunkline.http")
+
+#: How long a request waits for the backplane to count it: a thousand times what Redis needs, so that a busy machine
+#: does not lose the count. It is waited only by requests in flight when Redis stops answering, and by one a second.
+_PATIENCE_SECONDS = 1.0
+#: For how long after a failure each worker counts by itself, before one request tries the backplane again.
+_PAUSE_SECONDS = 1.0
+_TOO_MANY = 429  # RFC 6585, 4; also the code of the JSON-RPC error, as for 503.
+
+
+class RequestLimiter:
+    """Counts the requests of each caller, and refuses those over the limit."""
+
+    def __init__(
+        self,
+        limit: RateLimit,
+        *,
+        backplane: Backplane | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set the limit; with a backplane it holds for all workers together."""
+        self._limit = limit
+        self._counts = RateCounts(limit)
+        self._backplane = backplane
+        self._now = now
+        #: When the backplane may be asked again after a failure; None while it answers.
+        self._retry_at: float | None = None
+
+    async def admit(self, request: HttpRequest, cost: int = 1) -> None:
+        """Count a request, or several in one body.
+
+        Raises:
+            HTTPException: the caller has sent too many.
+        """
+        most = self._limit.most_at_once
+        if cost > most:
+            raise HTTPException(_TOO_MANY, f"A batch may have at most {most} requests here", code=_TOO_MANY)
+        key = caller_key(request)
+        wait = self._counts.wait(key, now=self._now(), cost=cost)
+        if not wait and self._backplane is not None:
+            shared = await self._shared_wait(self._backplane, key, cost)
+            # Others may have been counted here meanwhile; if the backplane did not answer, that alone decides.
+            wait = self._counts.wait(key, now=self._now(), cost=cost) if shared is None else shared
+        if wait:
+            seconds = max(1, math.ceil(wait))
+            raise HTTPException(
+                _TOO_MANY,
+                f"Too many requests; try again in {seconds} s",
+                code=_TOO_MANY,
+                headers=((b"retry-after", b"%d" % seconds),),
+            )
+        self._counts.count(key, now=self._now(), cost=cost)
+
+    async def _shared_wait(self, backplane: Backplane, key: str, cost: int) -> float | None:
+        """Return how long a request must wait by the count of all workers; None if they cannot be asked now."""
+        now = self._now()
+        if self._retry_at is not None:
+            if now < self._retry_at:
+                return None
+            # This request tries; those that arrive meanwhile are counted here.
+            self._retry_at = now + _PAUSE_SECONDS
+        limit = self._limit
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                wait = await backplane.admit(f"rate:{key}", rate=limit.per_second, burst=limit.most_at_once, cost=cost)
+        except (BackplaneUnavailable, TimeoutError):
+            if self._retry_at is None:
+                log.warning("the rate limit is counted by each worker until the backplane can be reached")
+            self._retry_at = self._now() + _PAUSE_SECONDS
+            return None
+        if self._retry_at is not None:
+            log.warning("the rate limit is counted for all workers together again")
+            self._retry_at = None
+        return wait
+
+
+def caller_key(request: HttpRequest) -> str:
+    """Return the name under which a caller is counted: a digest of its principal, or of its network address.
+
+    All clients whose address is not known are one caller, and so are all behind one proxy.
+    """
+    principal = request.principal
+    if principal is not None:
+        who = f"principal\n{principal.issuer}\n{principal.subject}"
+    else:
+        client = request.scope.get("client")
+        who = f"address\n{_network(client[0]) if client else ''}"
+    return blake2b(who.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _network(address: str) -> str:
+    """Return what identifies a client's network: an IPv4 address, or the /64 that one IPv6 customer has at least."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or int(parsed) >> 64)
+    return address

@@ -1,0 +1,386 @@
+"""One worker among several: its channels, the terminated sessions, and the announcements of changes.
+
+A worker has a channel of its own, for messages to its requests, and listens on one that all workers share. Messages
+that no worker may miss are entries of a log, which is read again from the last one seen after a lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.backplane.interface import Backplane, Entry, entry_position
+from trunkline.errors import BackplaneUnavailable
+from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
+
+__all__ = ["GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later"]
+
+log = logging.getLogger("trunkline.http")
+
+#: The most terminated sessions that a worker remembers until they expire, about 100 bytes each.
+MAX_TERMINATED = 1_000_000
+#: Announcements kept for sessions that do not listen now; one that missed more is told that anything may have changed.
+MAX_ANNOUNCEMENTS = 1000
+#: Bounds of these logs in bytes: 64 for each terminated session, 1 MiB of announcements.
+_TERMINATED_BYTES, _ANNOUNCEMENT_BYTES = 64 * MAX_TERMINATED, 1024 * 1024
+#: What other workers have for one that is not listening: for so many seconds, longer than connections take to be made
+#: again, and at most so many messages and bytes, a few hundred answers of the usual size.
+_INBOX_SECONDS, _INBOX_MESSAGES, _INBOX_BYTES = 60.0, 1000, 16 * 1024 * 1024
+#: For so long after a lost connection other workers may not have connected again, and silence proves nothing.
+GRACE_SECONDS = 3.0
+#: Seconds between two attempts to join; and for how long a request waits for the end of the first one.
+_JOIN_PAUSE, _FIRST_ATTEMPT_SECONDS = 0.5, 2.0
+
+
+class WorkerMessage(Struct, frozen=True, array_like=True):
+    """A message between workers."""
+
+    kind: str
+    #: The session it is about, by its name in the backplane.
+    key: str = ""
+    body: bytes = b""
+
+
+class _Announcement(Struct, frozen=True, array_like=True):
+    worker: str
+    body: bytes
+
+
+class _Terminated(Struct, frozen=True, array_like=True):
+    key: str
+    expires: float
+
+
+class WorkerListener(Protocol):
+    """What reacts to the other workers."""
+
+    def message_received(self, message: WorkerMessage) -> None:
+        """Called with a message to this worker, or to all."""
+
+    def session_terminated(self, key: str) -> None:
+        """Called when a session was terminated, by any worker."""
+
+    def generation_changed(self) -> None:
+        """Called when all sessions until now have ended."""
+
+    def connection_restored(self) -> None:
+        """Called when messages may have been missed."""
+
+    def announced(self, id: str, body: bytes | None, *, own: bool) -> None:
+        """Called with each announcement, in order; with None if some before this one are missing."""
+
+
+class SharedWorker:
+    """A worker that shares sessions with others."""
+
+    def __init__(
+        self, backplane: Backplane, ids: SessionIds, *, now: Callable[[], float], random: Callable[[int], bytes]
+    ) -> None:
+        """Prepare to join; ``now`` returns wall time."""
+        self.backplane: Backplane = backplane
+        self.ids: SessionIds = ids
+        self.now: Callable[[], float] = now
+        #: The name of this worker: what follows it in the names of streams and requests is a number.
+        self.id: str = random(6).hex()
+        self._numbers = itertools.count(1)
+        self._listener: WorkerListener | None = None
+        self._joined = False
+        self._subscribed = 0
+        self._joining: asyncio.Task[None] | None = None
+        #: Set when the first attempt to join has ended.
+        self._attempted: asyncio.Event = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._terminated: dict[str, float] = {}
+        self._terminated_position = ""
+        #: The last announcement that this worker has seen.
+        self.position: str = ""
+        #: Announcements that arrive while the log of them is being read; None while it is not.
+        self._early: list[bytes] | None = []
+        self._inbox_position = ""
+        self._behind = False
+        self._restored_at = 0.0
+        #: The turns at GET streams that responses of this worker have, or are about to take; see `Turn`.
+        self.turns: set[str] = set()
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self, listener: WorkerListener) -> None:
+        """Join the other workers, and go on trying; needs a running event loop."""
+        if self._joining is None:
+            self._listener = listener
+            self.backplane.on_new_generation(lambda _: listener.generation_changed())
+            self._joining = asyncio.get_running_loop().create_task(self._join(), name="trunkline-join")
+
+    async def started(self) -> None:
+        """Wait until the first attempt to join has ended, for a bounded time."""
+        if not self._attempted.is_set() and self._joining is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_ATTEMPT_SECONDS):
+                    await self._attempted.wait()
+
+    def check(self) -> None:
+        """Check that this worker has joined.
+
+        Raises:
+            BackplaneUnavailable: it has not yet.
+        """
+        if not self._joined:
+            raise BackplaneUnavailable("the backplane cannot be reached; the server goes on trying")
+
+    async def aclose(self) -> None:
+        """Leave; appends that are under way get a moment."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=1.0)
+        left = [*self._tasks, *([self._joining] if self._joining is not None else [])]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
+        self._joined = False
+        await self.backplane.aclose()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine as a task; a backplane that is gone ends it silently."""
+        task = asyncio.get_running_loop().create_task(_quiet(work), name="trunkline")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _join(self) -> None:
+        warned = False
+        while True:
+            try:
+                await self.backplane.connect()
+                await self._subscribe()
+                self._behind = True
+                while self._behind:
+                    self._behind = False
+                    await self._catch_up()
+            except BackplaneUnavailable as error:
+                self._attempted.set()
+                if not warned:
+                    log.warning("sessions are not served until the backplane can be reached: %s", error.message)
+                warned = True
+                await asyncio.sleep(_JOIN_PAUSE)
+                continue
+            self._joined = True
+            self._attempted.set()
+            self._deliver_early()
+            return
+
+    async def _subscribe(self) -> None:
+        """Subscribe to the channels that an earlier attempt did not reach: twice would deliver each message twice."""
+        channels: list[tuple[str, Callable[[bytes], None], Callable[[], None] | None]] = [
+            (f"worker:{self.id}", self._message_received, None),
+            (f"inbox:{self.id}", self._inbox_received, None),
+            ("workers", self._message_received, None),
+            ("terminated", self._terminated_received, None),
+            ("announcements", self._announcement_received, self._missed),
+        ]
+        for channel, receive, missed in channels[self._subscribed :]:
+            await self.backplane.subscribe(channel, receive, missed=missed)
+            self._subscribed += 1
+
+    def _missed(self) -> None:
+        self._restored_at = asyncio.get_running_loop().time()
+        if self._early is None:
+            self._early = []
+            self.spawn(self._catch_up_again())
+        self._behind = True
+        if self._listener is not None:
+            self._listener.connection_restored()
+
+    async def _catch_up_again(self) -> None:
+        """Read what was missed, and go on trying: a session that was terminated meanwhile must not be served."""
+        while self._behind:
+            self._behind = False
+            try:
+                await self._catch_up()
+            except BackplaneUnavailable:
+                self._behind = True
+                await asyncio.sleep(_JOIN_PAUSE)
+        self._deliver_early()
+
+    async def _catch_up(self) -> None:
+        await self._load_terminated()
+        await self._catch_up_announcements()
+        if self._joined:
+            await self._read_inbox()
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def next_name(self) -> str:
+        """Return a name that no other stream or request of any worker has."""
+        return f"{self.id}-{next(self._numbers)}"
+
+    async def send(self, worker: str, message: WorkerMessage) -> bool | None:
+        """Send a message to a worker; False if that worker is gone, None if this is not certain."""
+        return self._is_there(await self.backplane.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
+
+    async def send_answer(self, worker: str, message: WorkerMessage) -> bool | None:
+        """Send a message to a worker that must not miss it; False if that worker is gone, None if this is not certain.
+
+        A worker whose connection breaks in this moment reads it once it is connected again.
+        """
+        inbox = f"inbox:{worker}"
+        limits: dict[str, Any] = {"max_entries": _INBOX_MESSAGES, "max_bytes": _INBOX_BYTES, "ttl": _INBOX_SECONDS}
+        sent = await self.backplane.append(inbox, msgspec.msgpack.encode(message), announce=inbox, **limits)
+        return self._is_there(sent.heard)
+
+    def _is_there(self, heard: int) -> bool | None:
+        if heard:
+            return True
+        return None if asyncio.get_running_loop().time() - self._restored_at < GRACE_SECONDS else False
+
+    async def broadcast(self, message: WorkerMessage) -> None:
+        """Send a message to all workers, this one included."""
+        await self.backplane.publish("workers", msgspec.msgpack.encode(message))
+
+    def _message_received(self, data: bytes) -> None:
+        message = msgspec.msgpack.decode(data, type=WorkerMessage)
+        if self._listener is not None:
+            self._listener.message_received(message)
+
+    def _inbox_received(self, data: bytes) -> None:
+        id, _, body = data.partition(b" ")
+        # Before all was read again, those before it may be missing; the same message twice is an answer to nothing.
+        if self._early is None:
+            self._inbox_position = id.decode()
+        self._message_received(body)
+
+    async def _read_inbox(self) -> None:
+        async for entry in self._entries_after(f"inbox:{self.id}", self._inbox_position):
+            self._inbox_position = entry.id
+            self._message_received(entry.data)
+
+    # --- terminated sessions -----------------------------------------------------------------------------------------
+
+    def is_terminated(self, key: str) -> bool:
+        """Return whether a session was terminated."""
+        return key in self._terminated
+
+    async def terminate(self, key: str, expires: float) -> None:
+        """Terminate a session on every worker."""
+        if len(self._terminated) >= MAX_TERMINATED:
+            now = self.now()
+            self._terminated = {each: until for each, until in self._terminated.items() if until > now}
+            if len(self._terminated) >= MAX_TERMINATED:
+                raise BackplaneUnavailable("too many sessions were terminated; this one ends when it expires")
+        data = msgspec.msgpack.encode(_Terminated(key, expires))
+        limits = {"max_entries": MAX_TERMINATED, "max_bytes": _TERMINATED_BYTES}
+        await self.backplane.append("terminated", data, ttl=LIFETIME, announce="terminated", **limits)
+        self._terminate(key, expires)
+
+    def _terminate(self, key: str, expires: float) -> None:
+        if key not in self._terminated:
+            self._terminated[key] = expires
+            if self._listener is not None:
+                self._listener.session_terminated(key)
+
+    def _terminated_received(self, data: bytes) -> None:
+        id, _, body = data.partition(b" ")
+        # Read again after a lost connection from here on; not while it is read, since those before may be missing.
+        if self._early is None:
+            self._terminated_position = id.decode()
+        self._apply_terminated(body)
+
+    def _apply_terminated(self, body: bytes) -> None:
+        entry = msgspec.msgpack.decode(body, type=_Terminated)
+        if entry.expires > self.now():
+            self._terminate(entry.key, entry.expires)
+
+    async def _load_terminated(self) -> None:
+        async for entry in self._entries_after("terminated", self._terminated_position):
+            self._terminated_position = entry.id
+            self._apply_terminated(entry.data)
+
+    async def _entries_after(self, name: str, after: str) -> Any:
+        """Yield the entries of a log after one, or all that are kept if that one is not."""
+        entries: list[Entry] | None = await self.backplane.read(name, after=after)
+        if entries is None:
+            entries = await self.backplane.read(name)
+        while entries:
+            for entry in entries:
+                yield entry
+            entries = await self.backplane.read(name, after=entries[-1].id)
+
+    # --- announcements -----------------------------------------------------------------------------------------------
+
+    def announce(self, body: bytes) -> None:
+        """Announce a change to all other workers, as soon as the backplane can be reached."""
+        self.spawn(self._announce(body))
+
+    async def _announce(self, body: bytes) -> None:
+        limits = {"max_entries": MAX_ANNOUNCEMENTS, "max_bytes": _ANNOUNCEMENT_BYTES}
+        data = msgspec.msgpack.encode(_Announcement(self.id, body))
+        await self.backplane.append(
+            "announcements", data, ttl=LIFETIME, announce="announcements", patience=LIFETIME, **limits
+        )
+
+    def _announcement_received(self, data: bytes) -> None:
+        if self._early is None:
+            id, _, body = data.partition(b" ")
+            self._announcement(id.decode(), body)
+        elif len(self._early) < MAX_ANNOUNCEMENTS:
+            self._early.append(data)
+        else:
+            # It is in the log, and read from there.
+            self._behind = True
+
+    def _announcement(self, id: str, body: bytes) -> None:
+        if later(id, self.position):
+            self.position = id
+            if self._joined and self._listener is not None:
+                found = msgspec.msgpack.decode(body, type=_Announcement)
+                self._listener.announced(id, found.body, own=found.worker == self.id)
+
+    def _deliver_early(self) -> None:
+        early, self._early = self._early or (), None
+        for data in early:
+            self._announcement_received(data)
+
+    async def _catch_up_announcements(self) -> None:
+        """Read the announcements that the channel did not bring, and deliver them."""
+        entries = await self.backplane.read("announcements", after=self.position, limit=MAX_ANNOUNCEMENTS)
+        lost = entries is None
+        if entries is None:
+            entries = await self.backplane.read("announcements", limit=MAX_ANNOUNCEMENTS) or []
+        if not lost:
+            for entry in entries:
+                self._announcement(entry.id, entry.data)
+            return
+        if entries and later(entries[-1].id, self.position):
+            self.position = entries[-1].id
+        if self._joined and self._listener is not None:
+            self._listener.announced(self.position, None, own=False)
+
+    async def announcements_after(self, position: str, *, inclusive: bool = False) -> list[tuple[str, bytes]] | None:
+        """Return the announcements after a position, with ``inclusive`` from this on; None if some are not kept."""
+        entries = await self.backplane.read(
+            "announcements", after=position, limit=MAX_ANNOUNCEMENTS, inclusive=inclusive
+        )
+        if entries is None:
+            return None
+        return [(each.id, msgspec.msgpack.decode(each.data, type=_Announcement).body) for each in entries]
+
+
+def later(id: str, other: str) -> bool:
+    """Return whether an entry comes after another one."""
+    return (entry_position(id) or (0, 0)) > (entry_position(other) or (0, 0))
+
+
+async def _quiet(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await work
+    except BackplaneUnavailable as error:
+        log.debug("%s", error.message)
+    except Exception:
+        log.exception("work for the backplane failed")
+    return None

@@ -1,0 +1,501 @@
+"""Several worker processes behind one set of listening sockets: started, watched, restarted, replaced and stopped.
+
+The supervisor accepts connections and passes each to the next worker, in turn, through a socket pair: the load is even,
+a worker that hangs or has died gets none, and none is lost while all of them start. It serves nothing itself, runs no
+event loop and no threads, so that it can fork at any time. A worker whose supervisor is gone stops by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import FrameType
+from typing import Protocol
+
+__all__ = ["ASK", "READY", "ReportReader", "Supervisor"]
+
+log = logging.getLogger("trunkline.http")
+
+#: What a worker writes once it takes connections.
+READY = b"R"
+#: What the supervisor writes when a worker shall report; a report is its length, four bytes, and its content.
+ASK = b"?"
+_LENGTH = struct.Struct(">I")
+#: A report has a line for each series of a worker's metrics, of which labels are bounded; far more than all of them.
+_REPORT_BYTES = 64 * 1024 * 1024
+_REPORT_READ = 256 * 1024  # A usual report in one read.
+#: Connections accepted at once, before other events are looked at.
+_ACCEPTED = 64
+#: Connections that wait for a worker; further ones stay in the backlog of the listening sockets.
+_WAITING = 1024
+#: A worker that lived for less was not worth its start: the next one is delayed, twice as long each time.
+_SHORT_LIFE, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.5, 30.0
+#: For so many seconds a worker that is replaced answers the requests of the connections that it got last.
+_LINGER = 1.0
+#: Seconds that workers get beyond their own time to drain, before they are killed.
+_KILL_AFTER = 5.0
+
+
+class _Worker:
+    __slots__ = ("born", "deadline", "link", "pid", "ready", "reports", "retires", "slot", "stopping", "unread")
+
+    def __init__(self, pid: int, link: socket.socket, slot: int, reports: socket.socket | None) -> None:
+        self.pid = pid
+        self.link = link
+        self.slot = slot
+        #: The socket on which it reports when it is asked to, and what has arrived of a report.
+        self.reports = reports
+        self.unread = bytearray()
+        self.born = time.monotonic()
+        self.ready = False
+        self.stopping = False
+        #: When it is stopped, once it gets no more connections.
+        self.retires: float | None = None
+        #: When it is killed, once it is stopping.
+        self.deadline = 0.0
+
+
+class ReportReader(Protocol):
+    """Reads what workers report about themselves, when they are asked to and when they end."""
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Called before the first worker is started."""
+
+    def reported(self, worker: int, report: bytes) -> None:
+        """Called with the report of a worker, by its process id."""
+
+    def ended(self, worker: int) -> None:
+        """Called when a worker has ended, after its last report."""
+
+    def close(self) -> None:
+        """Called when all workers have ended; also in each worker, to close what it inherited."""
+
+
+class _Query:
+    """A question to all workers."""
+
+    __slots__ = ("answered", "deadline", "missing")
+
+    def __init__(self, missing: set[int], deadline: float, answered: Callable[[], None]) -> None:
+        self.missing = missing
+        self.deadline = deadline
+        self.answered = answered
+
+
+class Supervisor:
+    """Runs so many workers until it is signalled to stop."""
+
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[socket.socket, int, socket.socket | None], int],
+        listeners: Sequence[socket.socket],
+        *,
+        drain_seconds: float,
+        started: Callable[[], None] = lambda: None,
+        companion: int | None = None,
+        before_replacing: Callable[[], None] = lambda: None,
+        reports: ReportReader | None = None,
+    ) -> None:
+        """Prepare the workers.
+
+        Args:
+            count: How many workers run at a time.
+            work: Called in each worker, with the socket that brings its connections, its place among the workers,
+                from 0, and the socket on which it reports (see ``ASK``); returns its exit code.
+            listeners: The listening sockets, not blocking.
+            drain_seconds: How long a worker may take to finish its requests when it is stopped.
+            started: Called once all workers take connections.
+            companion: A child process that the workers need: if it ends, so do they, with an error.
+            before_replacing: Called before the workers are replaced one after another.
+            reports: Reads what workers report; None if they report nothing.
+        """
+        self._count = count
+        self._work = work
+        self._listeners = list(listeners)
+        self._drain_seconds = drain_seconds
+        self._started = started
+        self._companion = companion
+        self._before_replacing = before_replacing
+        self._reports = reports
+        self._queries: list[_Query] = []
+        self._workers: dict[int, _Worker] = {}
+        self._order: deque[int] = deque()
+        self._waiting: deque[socket.socket] = deque()
+        #: By slot: how many workers in a row lived too short, and when the next one may start.
+        self._failures = [0] * count
+        self._starts: dict[int, float] = {}
+        self._replacing: deque[int] = deque()
+        self._signals: list[int] = []
+        self._selector = selectors.DefaultSelector()
+        self._running = False
+        self._stopping = False
+        self._accepting = False
+        self._code = 0
+
+    def run(self) -> int:
+        """Run until all workers have ended after a signal; return the exit code.
+
+        A worker that fails before it was ever ready stops the others: its exit code is returned.
+        """
+        with self._signal_handlers():
+            self._accept(True)
+            if self._reports is not None:
+                self._reports.start(self)
+            for slot in range(self._count):
+                self._fork(slot)
+            while self._workers or (self._starts and not self._stopping):
+                self._step()
+            if self._reports is not None:
+                self._reports.close()
+        self._accept(False)
+        for connection in self._waiting:
+            connection.close()
+        self._selector.close()
+        return self._code
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        for key, _ in self._selector.select(self._timeout()):
+            if isinstance(key.data, _Worker):
+                self._hear(key.data)
+            elif callable(key.data):
+                key.data()
+            elif key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    key.fileobj.recv(4096)  # type: ignore[union-attr]
+            else:
+                self._take_connections(key.data)
+        signals, self._signals = self._signals, []
+        for number in signals:
+            self._signalled(number)
+        self._reap()
+        now = time.monotonic()
+        for slot in [slot for slot, at in self._starts.items() if at <= now and not self._stopping]:
+            del self._starts[slot]
+            self._fork(slot)
+        for query in [query for query in self._queries if query.deadline <= now or not query.missing]:
+            self._queries.remove(query)
+            query.answered()
+        for worker in self._workers.values():
+            if worker.retires is not None and worker.retires <= now and not worker.stopping:
+                self._stop_worker(worker)
+            elif worker.stopping and worker.deadline <= now:
+                log.error("worker %d did not stop in time and is killed", worker.pid)
+                worker.deadline = now + _KILL_AFTER
+                _kill(worker.pid, signal.SIGKILL)
+
+    def _timeout(self) -> float | None:
+        times = [*self._starts.values(), *(query.deadline for query in self._queries)]
+        for worker in self._workers.values():
+            if worker.stopping:
+                times.append(worker.deadline)
+            elif worker.retires is not None:
+                times.append(worker.retires)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            return
+        if number == signal.SIGHUP:
+            self._before_replacing()
+            self._replacing.extend(pid for pid in self._workers if pid not in self._replacing)
+            self._replace_next()
+        else:
+            self._stop()
+
+    # --- reports -----------------------------------------------------------------------------------------------------
+
+    def watch(self, file: socket.socket, events: int, callback: Callable[[], object] = lambda: None) -> None:
+        """Call a function whenever a socket is ready for these events of ``selectors``; 0 ends it."""
+        if file.fileno() in self._selector.get_map():
+            self._selector.unregister(file)
+        if events:
+            self._selector.register(file, events, callback)
+
+    def ask_workers(self, seconds: float, answered: Callable[[], None]) -> None:
+        """Let all workers report; ``answered`` is called once they have, or after so many seconds."""
+        missing: set[int] = set()
+        for worker in self._workers.values():
+            if worker.ready and not worker.stopping and worker.reports is not None:
+                with contextlib.suppress(OSError):
+                    worker.reports.send(ASK)
+                    missing.add(worker.pid)
+        self._queries.append(_Query(missing, time.monotonic() + seconds, answered))
+
+    def _read_report(self, worker: _Worker) -> bool:
+        """Read what a worker reports; return whether there may be more."""
+        assert worker.reports is not None
+        try:
+            data = worker.reports.recv(_REPORT_READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        worker.unread += data
+        while len(worker.unread) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(worker.unread)
+            end = _LENGTH.size + size
+            if size > _REPORT_BYTES:
+                data = b""
+                break
+            if len(worker.unread) < end:
+                break
+            report = bytes(worker.unread[_LENGTH.size : end])
+            del worker.unread[:end]
+            self._reported(worker.pid, report)
+        if not data:
+            self.watch(worker.reports, 0)
+            self._answered(worker.pid)
+        return bool(data)
+
+    def _reported(self, pid: int, report: bytes) -> None:
+        if self._reports is not None:
+            self._reports.reported(pid, report)
+        self._answered(pid)
+
+    def _answered(self, pid: int) -> None:
+        for query in self._queries:
+            query.missing.discard(pid)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def _accept(self, wanted: bool) -> None:
+        if wanted is self._accepting:
+            return
+        self._accepting = wanted
+        for listener in self._listeners:
+            if wanted:
+                self._selector.register(listener, selectors.EVENT_READ, listener)
+            else:
+                self._selector.unregister(listener)
+
+    def _take_connections(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTED):
+            try:
+                connection, _address = listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                # Too many open files, or the client has gone; the next attempt is after other events.
+                log.warning("a connection was not accepted: %s", error)
+                break
+            self._waiting.append(connection)
+            if len(self._waiting) >= _WAITING:
+                self._accept(False)
+                break
+        self._pass_connections()
+
+    def _pass_connections(self) -> None:
+        while self._waiting and self._pass_one(self._waiting[0]):
+            self._waiting.popleft().close()
+        if len(self._waiting) < _WAITING and not self._stopping:
+            self._accept(True)
+
+    def _pass_one(self, connection: socket.socket) -> bool:
+        """Pass a connection to the next worker that takes it; return False if none does."""
+        for _ in range(len(self._order)):
+            pid = self._order[0]
+            self._order.rotate(-1)
+            try:
+                socket.send_fds(self._workers[pid].link, [b"c"], [connection.fileno()])
+            except OSError:
+                # It has died, or does not take what was passed before.
+                continue
+            return True
+        return False
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def _fork(self, slot: int) -> None:
+        ours, theirs = socket.socketpair()
+        reports, own_reports = (None, None) if self._reports is None else socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker([ours] if reports is None else [ours, reports], theirs, slot, own_reports)
+        theirs.close()
+        ours.setblocking(False)
+        worker = self._workers[pid] = _Worker(pid, ours, slot, reports)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        if reports is not None and own_reports is not None:
+            own_reports.close()
+            reports.setblocking(False)
+            self.watch(reports, selectors.EVENT_READ, partial(self._read_report, worker))
+
+    def _become_worker(
+        self, ours: list[socket.socket], theirs: socket.socket, slot: int, reports: socket.socket | None
+    ) -> None:
+        """Run a worker in this new process, and never return."""
+        code = 1
+        try:
+            # A process group of its own: an interrupt at the terminal is for the supervisor, which stops the workers.
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            self._selector.close()
+            others = [each for other in self._workers.values() for each in (other.link, other.reports) if each]
+            for each in (*ours, *self._listeners, *self._waiting, *others):
+                each.close()
+            if self._reports is not None:
+                self._reports.close()
+            code = self._work(theirs, slot, reports)
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:  # noqa: BLE001  the process ends here, whatever it was
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            said = worker.link.recv(16)
+        except OSError:
+            said = b""
+        if not said:
+            # Its end is reported by the signal for it.
+            self._selector.unregister(worker.link)
+            return
+        worker.ready = True
+        self._order.append(worker.pid)
+        self._pass_connections()
+        if self._replacing and worker.slot == self._workers[self._replacing[0]].slot:
+            self._retire(self._workers[self._replacing[0]])
+        self._replace_next()
+        if not self._running and sum(each.ready for each in self._workers.values()) == self._count:
+            self._running = True
+            self._started()
+
+    def _reap(self) -> None:
+        if self._companion is not None and os.waitpid(self._companion, os.WNOHANG)[0]:
+            self._companion = None
+            if not self._stopping:
+                log.error("the process that the workers need has ended; they are stopped")
+                self._code = 1
+                self._stop()
+        for worker in list(self._workers.values()):
+            pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            if pid:
+                self._ended(worker, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, worker: _Worker, code: int) -> None:
+        del self._workers[worker.pid]
+        if worker.pid in self._order:
+            self._order.remove(worker.pid)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(worker.link)
+        worker.link.close()
+        if worker.reports is not None:
+            self._last_report(worker, worker.reports)
+        replaced = worker.pid in self._replacing
+        if replaced:
+            self._replacing.remove(worker.pid)
+        if self._stopping:
+            return
+        if not self._running and not worker.ready:
+            # It cannot start: neither will the next one.
+            self._code = code if code > 0 else 1
+            self._stop()
+        elif not worker.ready and any(each.slot == worker.slot for each in self._workers.values()):
+            log.error("a worker that was to replace another one could not start; the others stay")
+            self._replacing.clear()
+        elif not worker.stopping:
+            self._restart(worker, code)
+        elif all(each.slot != worker.slot for each in self._workers.values()):
+            self._starts[worker.slot] = time.monotonic()
+        self._replace_next()
+
+    def _last_report(self, worker: _Worker, reports: socket.socket) -> None:
+        while self._read_report(worker):
+            pass
+        self.watch(reports, 0)
+        reports.close()
+        if self._reports is not None:
+            self._reports.ended(worker.pid)
+
+    def _restart(self, worker: _Worker, code: int) -> None:
+        short = time.monotonic() - worker.born < _SHORT_LIFE
+        failures = self._failures[worker.slot] = self._failures[worker.slot] + 1 if short else 0
+        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (failures - 2)) if failures > 1 else 0.0
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        log.error("worker %d %s; the next one starts in %g s", worker.pid, how, delay)
+        self._starts[worker.slot] = time.monotonic() + delay
+
+    def _replace_next(self) -> None:
+        """Start the successor of the next worker to replace; one at a time."""
+        if self._stopping or not self._replacing or self._starts:
+            return
+        old = self._workers[self._replacing[0]]
+        if old.stopping or old.retires is not None or not all(each.ready for each in self._workers.values()):
+            return
+        self._fork(old.slot)
+
+    def _retire(self, worker: _Worker) -> None:
+        """Pass no more connections to a worker, and stop it a moment later."""
+        worker.retires = time.monotonic() + _LINGER
+        if worker.pid in self._order:
+            self._order.remove(worker.pid)
+
+    def _stop_worker(self, worker: _Worker) -> None:
+        worker.stopping = True
+        worker.deadline = time.monotonic() + self._drain_seconds + _KILL_AFTER
+        if worker.pid in self._order:
+            self._order.remove(worker.pid)
+        _kill(worker.pid, signal.SIGTERM)
+
+    def _stop(self) -> None:
+        """Stop accepting and let the workers drain; the second time, let them end at once."""
+        again, self._stopping = self._stopping, True
+        self._accept(False)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for worker in self._workers.values():
+            self._stop_worker(worker)
+            if again:
+                worker.deadline = time.monotonic() + _KILL_AFTER
+
+    @contextlib.contextmanager
+    def _signal_handlers(self) -> Iterator[None]:
+        """Interrupt the wait of a step on signals; restore the previous handlers at the end."""
+        reader, writer = socket.socketpair()
+        for each in (reader, writer):
+            each.setblocking(False)
+        self._selector.register(reader, selectors.EVENT_READ, None)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+        wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, previous in before.items():
+                signal.signal(number, signal.SIG_DFL if previous is None else previous)
+            reader.close()
+            writer.close()
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,378 @@
+"""One authorization server at several workers: what one issues the others accept, once; nothing while Redis is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.auth.authorization_server.support import (
+    CALLBACK,
+    ISSUER,
+    VERIFIER,
+    Browser,
+    Clock,
+    Response,
+    authorize_url,
+    exchange,
+    make_server,
+    register,
+    value_seal,
+)
+from tests.auth.authorization_server.test_oauth_proxy import TOKEN, a_provider, make_proxy, sent_on
+from tests.backplane.conftest import Workers, own_redis, shared_redis, workers
+from tests.backplane.redis_server import RedisServer, needs_redis
+from trunkline.auth.authorization_server.server import AuthorizationServer
+from trunkline.auth.authorization_server.shared_storage import BackplaneRecords
+from trunkline.auth.authorization_server.storage import TokenGrant
+from trunkline.auth.verifiers import InvalidToken
+from trunkline.backplane.interface import Backplane
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.backplane.redis import RedisBackplane
+from trunkline.errors import BackplaneUnavailable
+from trunkline.server.sealing import TextSeal
+from trunkline.server.shared_state import SharedSeal
+
+__all__ = ["own_redis", "shared_redis", "workers"]
+
+Pair = tuple[AuthorizationServer, AuthorizationServer]
+
+
+def shared(backplane: Backplane, **options: Any) -> AuthorizationServer:
+    server = make_server(store=None, **options)
+    server._share(backplane, value_seal())
+    return server
+
+
+@asynccontextmanager
+async def two(workers: Workers, **options: Any) -> AsyncIterator[Pair]:
+    async with workers(2) as (one, other):
+        servers = shared(one, **options), shared(other, **options)
+        yield servers
+        for server in servers:
+            await server.aclose()
+
+
+async def code_of(server: AuthorizationServer, client_id: str, browser: Browser | None = None) -> str:
+    """Sign in, allow, and return the code."""
+    browser = browser or Browser(server)
+    return (await browser.allow(await browser.get(authorize_url(client_id)))).answer["code"]
+
+
+async def redeem(server: AuthorizationServer, client_id: str, code: str) -> Response:
+    form = {"grant_type": "authorization_code", "client_id": client_id, "redirect_uri": CALLBACK}
+    return await exchange(server, code=code, code_verifier=VERIFIER, **form)
+
+
+async def refresh(server: AuthorizationServer, client_id: str, token: str) -> Response:
+    return await exchange(server, grant_type="refresh_token", client_id=client_id, refresh_token=token)
+
+
+async def subject(server: AuthorizationServer, token: str) -> str:
+    found = await server.verify({"authorization": f"Bearer {token}"})
+    return "" if found is None else found.subject
+
+
+async def eventually_invalid(server: AuthorizationServer, token: str) -> None:
+    """Wait until a worker has heard that a token was revoked."""
+    async with asyncio.timeout(30):
+        while await is_valid(server, token):  # noqa: ASYNC110  the announcement to a worker has no event here
+            await asyncio.sleep(0.005)
+
+
+async def is_valid(server: AuthorizationServer, token: str) -> bool:
+    try:
+        return bool(await subject(server, token))
+    except InvalidToken:
+        return False
+
+
+async def tokens(pair: Pair) -> tuple[str, dict[str, Any]]:
+    """Register a client at one worker, and return its id and tokens."""
+    client = (await register(pair[0]))["client_id"]
+    answer = await redeem(pair[0], client, await code_of(pair[0], client))
+    assert answer.status == 200, answer.text
+    return client, answer.json
+
+
+# --- across workers ---------------------------------------------------------------------------------------------------
+
+
+async def test_each_step_of_a_login_may_reach_another_worker(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client = (await register(one))["client_id"]
+        browser = Browser(other)
+        page = await browser.get(authorize_url(client))
+        browser.app = one
+        code = (await browser.allow(page)).answer["code"]
+        answer = await redeem(other, client, code)
+        assert [await subject(each, answer.json["access_token"]) for each in (one, other)] == ["ada", "ada"]
+        again = await refresh(one, client, answer.json["refresh_token"])
+        assert await subject(other, again.json["access_token"]) == "ada"
+
+
+async def test_a_browser_is_signed_in_at_every_worker(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client = (await register(one))["client_id"]
+        browser = Browser(one)
+        await code_of(one, client, browser)
+        browser.app = other
+        page = await browser.get(authorize_url(client))
+        assert "Signed in as" in page.text
+
+
+async def test_the_keys_of_all_workers_are_published_by_each(workers: Workers) -> None:
+    async with two(workers) as pair:
+        await tokens(pair)
+        kids = [{key["kid"] for key in (await each._tokens.published())["keys"]} for each in pair]
+        assert kids[0] == kids[1] != set()
+
+
+async def test_a_page_is_decided_once_whatever_the_worker(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client = (await register(one))["client_id"]
+        browsers = [Browser(one), Browser(other)]
+        page = await browsers[0].get(authorize_url(client))
+        browsers[1].jar = dict(browsers[0].jar)
+        decided = await asyncio.gather(*(browser.allow(page) for browser in browsers))
+        assert sorted(each.status for each in decided) == [303, 403]
+
+
+async def test_a_code_used_at_two_workers_is_redeemed_at_most_once_and_revokes_its_grant(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client = (await register(one))["client_id"]
+        code = await code_of(one, client)
+        answers = await asyncio.gather(*(redeem(each, client, code) for each in (one, other) for _ in range(4)))
+        good = [each for each in answers if each.status == 200]
+        assert len(good) <= 1
+        assert {each.json["error"] for each in answers if each.status != 200} == {"invalid_grant"}
+        for each in (one, other):
+            for answer in good:
+                await eventually_invalid(each, answer.json["access_token"])
+                refused = await refresh(each, client, answer.json["refresh_token"])
+                assert refused.json["error"] == "invalid_grant"
+
+
+async def test_a_refresh_token_used_at_two_workers_revokes_its_grant_at_both(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client, given = await tokens((one, other))
+        assert [await subject(each, given["access_token"]) for each in (one, other)] == ["ada", "ada"]
+        fresh = (await refresh(one, client, given["refresh_token"])).json
+        reused = await refresh(other, client, given["refresh_token"])
+        assert reused.json["error"] == "invalid_grant"
+        for each in (one, other):
+            await eventually_invalid(each, given["access_token"])
+            await eventually_invalid(each, fresh["access_token"])
+            assert (await refresh(each, client, fresh["refresh_token"])).status == 400
+
+
+async def test_a_refresh_token_is_exchanged_once_by_concurrent_workers(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client, given = await tokens((one, other))
+        answers = await asyncio.gather(
+            *(refresh(each, client, given["refresh_token"]) for each in (one, other) for _ in range(4))
+        )
+        assert sum(each.status == 200 for each in answers) <= 1
+
+
+async def test_a_revoked_token_is_refused_at_every_worker(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client, given = await tokens((one, other))
+        assert await subject(other, given["access_token"]) == "ada"
+        revoked = await exchange(one, path="revoke", client_id=client, token=given["refresh_token"])
+        assert revoked.status == 200
+        await eventually_invalid(other, given["access_token"])
+
+
+async def test_a_grant_revoked_while_it_is_being_stored_does_not_come_back(workers: Workers) -> None:
+    async with workers(2) as (one, other):
+        records = [BackplaneRecords(each, value_seal(), issuer=ISSUER) for each in (one, other)]
+        grant = TokenGrant(subject="ada", client_id="c", resource="r", scopes=())
+        await records[0].revoke("grant", "g", until=Clock().now + 1e9)
+        assert not await records[1].add("grant", "g", grant, until=Clock().now + 1e9, now=Clock().now)
+
+
+async def test_attempts_to_sign_in_are_counted_over_all_workers(workers: Workers) -> None:
+    async with two(workers) as (one, other):
+        client = (await register(one))["client_id"]
+        browser = Browser(one)
+        page = await browser.get(authorize_url(client))
+        answers = []
+        for number in range(6):
+            browser.app = (one, other)[number % 2]
+            answers.append(await browser.allow(page, password="wrong"))
+        assert [each.status for each in answers] == [403] * 5 + [429]
+        assert int(answers[5].headers["retry-after"]) >= 1
+
+
+async def test_registered_clients_have_a_bound_over_all_workers(workers: Workers) -> None:
+    async with two(workers, registered_clients=3) as (one, other):
+        for each in (one, other, one):
+            await register(each)
+        with pytest.raises(AssertionError, match="temporarily_unavailable"):
+            await register(other)
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_readable_is_stored() -> None:
+    store = MemoryStore(now=Clock(), random=os.urandom)
+    server = shared(MemoryBackplane(store), clock=Clock())
+    client, given = await tokens((server, server))
+    stored = b"\n".join([*(value for value, _ in store.values.values()), *map(str.encode, store.values)])
+    secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
+    assert [each for each in secrets if each.encode() in stored] == []
+    assert client.encode() in stored
+    assert len(store.values) > 5
+
+
+async def test_records_stay_readable_while_keys_rotate() -> None:
+    store = MemoryStore(now=Clock(), random=os.urandom)
+
+    def server(*keys: bytes) -> AuthorizationServer:
+        made = make_server(store=None, clock=Clock())
+        seal = SharedSeal(TextSeal(keys, purpose=b"\x04", server="tests", random=os.urandom))
+        made._share(MemoryBackplane(store), seal)
+        return made
+
+    old, new = b"o" * 32, b"n" * 32
+    before, during, after = server(old), server(new, old), server(new)
+    client, given = await tokens((before, before))
+    assert await subject(during, given["access_token"]) == "ada"
+    browser = Browser(before)
+    page = await browser.get(authorize_url(client))
+    browser.app = during
+    assert (await browser.allow(page)).status == 303
+    with pytest.raises(InvalidToken):
+        await subject(after, given["access_token"])
+
+
+async def test_a_chosen_file_stays_in_use(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(now=Clock(), random=os.urandom)
+    server = make_server(store=str(tmp_path / "auth.db"), clock=Clock())
+    server._share(MemoryBackplane(store), value_seal())
+    await tokens((server, server))
+    assert (store.values, (tmp_path / "auth.db").exists()) == ({}, True)
+    assert "is a file of this machine" in caplog.text
+    await server.aclose()
+
+
+async def test_no_file_is_made_if_records_are_shared(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = shared(MemoryBackplane(MemoryStore(now=Clock(), random=os.urandom)), clock=Clock())
+    await tokens((server, server))
+    await server.aclose()
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- failure ----------------------------------------------------------------------------------------------------------
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  what is observed has no event
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def on_redis(redis: RedisServer, **options: Any) -> AsyncIterator[tuple[AuthorizationServer, RedisBackplane]]:
+    backplane = RedisBackplane(redis.url, name="authorization", timeout=1.0)
+    await backplane.connect()
+    server = shared(backplane, **options)
+    try:
+        yield server, backplane
+    finally:
+        await server.aclose()
+        await backplane.aclose()
+
+
+@needs_redis
+async def test_nothing_is_issued_or_accepted_while_redis_is_gone(own_redis: RedisServer) -> None:
+    async with on_redis(own_redis) as (server, backplane):
+        client, given = await tokens((server, server))
+        code = await code_of(server, client)
+        own_redis.stop()
+        await until(lambda: not backplane.available)
+        answers = [
+            await redeem(server, client, code),
+            await refresh(server, client, given["refresh_token"]),
+            await exchange(server, path="revoke", client_id=client, token=given["refresh_token"]),
+        ]
+        assert [(each.status, each.headers["retry-after"]) for each in answers] == [(503, "1")] * 3
+        assert {each.json["error"] for each in answers} == {"temporarily_unavailable"}
+        with pytest.raises(BackplaneUnavailable):
+            await subject(server, given["access_token"])
+        own_redis.start()
+        await until(lambda: backplane.available)
+        assert (await redeem(server, client, code)).status == 200
+        assert await subject(server, given["access_token"]) == "ada"
+
+
+@needs_redis
+async def test_a_token_that_was_just_verified_is_accepted_for_a_minute_without_redis(own_redis: RedisServer) -> None:
+    clock = Clock()
+    async with on_redis(own_redis, clock=clock) as (server, backplane):
+        _, given = await tokens((server, server))
+        assert await subject(server, given["access_token"]) == "ada"
+        own_redis.stop()
+        await until(lambda: not backplane.available)
+        clock.now += 59
+        assert await subject(server, given["access_token"]) == "ada"
+        clock.now += 2
+        with pytest.raises(BackplaneUnavailable):
+            await subject(server, given["access_token"])
+
+
+@needs_redis
+async def test_what_was_to_be_used_once_counts_as_used_after_lost_writes(own_redis: RedisServer) -> None:
+    async with on_redis(own_redis) as (server, backplane):
+        client, _ = await tokens((server, server))
+        browser = Browser(server)
+        page = await browser.get(authorize_url(client))
+        before = backplane.generation
+        own_redis.stop()
+        await until(lambda: not backplane.available)
+        own_redis.forget()
+        own_redis.start()
+        await until(lambda: backplane.generation != before)
+        client = (await register(server))["client_id"]
+        refused = await browser.allow(page)
+        assert refused.status in (400, 403)
+        assert (await redeem(server, client, await code_of(server, client))).status == 200
+
+
+# --- the proxy --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_sign_in_at_a_provider_may_end_at_another_worker(workers: Workers) -> None:
+    async with workers(2) as (first, second):
+        provider, clock = a_provider(), Clock()
+        one, other = (make_proxy(provider, store=None, clock=clock) for _ in range(2))
+        for proxy, backplane in ((one, first), (other, second)):
+            proxy._share(backplane, value_seal())
+        client = (await register(one))["client_id"]
+        browser = Browser(one)
+        sent = await sent_on(browser, client)
+        browser.app = other
+        url = f"{ISSUER}/callback?code=upstream-code&state={sent['state']}"
+        back = await browser.get(url)
+        again = await browser.get(url)
+        assert (back.status, again.status) == (303, 400)
+        answer = (await redeem(one, client, back.answer["code"])).json
+        principals = [await each.verify({"authorization": f"Bearer {answer['access_token']}"}) for each in (one, other)]
+        assert all(each is not None for each in principals)
+        assert [await proxy.upstream_token(who) for proxy, who in zip((one, other), principals, strict=True)] == [  # type: ignore[arg-type]
+            "upstream-secret-token"
+        ] * 2
+        # The provider's token expires: two workers refresh it once.
+        clock.now += 3590
+        provider.found[TOKEN] = {"access_token": "upstream-second", "expires_in": 3600, "refresh_token": "next"}
+        asked = len(provider.asked)
+        found = await asyncio.gather(*(proxy.upstream_token(principals[0]) for proxy in (one, other, one, other)))  # type: ignore[arg-type]
+        assert found == ["upstream-second"] * 4
+        assert provider.asked[asked:] == [f"POST {TOKEN}"]

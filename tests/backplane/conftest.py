@@ -1,0 +1,86 @@
+"""The backplanes that the tests of the interface run on: in memory, through a local socket, on a real redis-server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.backplane.redis_server import RedisServer, needs_redis, redis_server
+from trunkline.backplane.interface import Backplane
+from trunkline.backplane.local import LocalBackplane, serve_store
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+
+#: Connects so many workers to one new backplane.
+Workers = Callable[[int], AbstractAsyncContextManager[list[Backplane]]]
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[RedisServer]:
+    """A redis-server for tests that leave it running."""
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A redis-server for a test that stops it."""
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "local", pytest.param("redis", marks=needs_redis)])
+def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
+    """Connect so many workers to one new backplane."""
+    if request.param == "local":
+        return lambda count: local_workers(count, tmp_path / "store")
+    if request.param == "memory":
+        store = MemoryStore(now=time.time, random=os.urandom)
+
+        def make(name: str) -> Backplane:
+            return MemoryBackplane(store)
+    else:
+        from trunkline.backplane.redis import RedisBackplane
+
+        url = request.getfixturevalue("shared_redis").url
+
+        def make(name: str) -> Backplane:
+            return RedisBackplane(url, name=name)
+
+    @asynccontextmanager
+    async def connect(count: int) -> AsyncIterator[list[Backplane]]:
+        name = f"test {{{uuid4().hex}}}"
+        connected = [make(name) for _ in range(count)]
+        for each in connected:
+            await each.connect()
+        try:
+            yield connected
+        finally:
+            for each in connected:
+                await each.aclose()
+
+    return connect
+
+
+@asynccontextmanager
+async def local_workers(count: int, path: Path) -> AsyncIterator[list[Backplane]]:
+    """Connect workers to a store behind a socket."""
+    store = MemoryStore(now=time.time, random=os.urandom)
+    server = await asyncio.start_unix_server(partial(serve_store, store), path)
+    made = [LocalBackplane(lambda: asyncio.open_unix_connection(path), name="test") for _ in range(count)]
+    connected: list[Backplane] = [*made]
+    try:
+        for each in connected:
+            await each.connect()
+        yield connected
+    finally:
+        for each in connected:
+            await each.aclose()
+        server.close()

@@ -1,0 +1,96 @@
+"""Connections of a backplane that deliver nothing any more, or are cut: subscribers learn of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.backplane.test_redis import until
+from trunkline.backplane.local import LocalBackplane, serve_store
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.backplane.redis import RedisBackplane
+from trunkline.errors import BackplaneUnavailable
+
+
+class Forwarder:
+    """Forwards connections to a Redis; connections for channels can lose what comes back."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.silent: set[asyncio.StreamWriter] = set()
+        self.channels: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        back = asyncio.create_task(self._back(up_reader, writer))
+        self._tasks.add(back)
+        while data := await reader.read(65536):
+            if b"SUBSCRIBE" in data:
+                self.channels.add(writer)
+            up_writer.write(data)
+        up_writer.close()
+        self.channels.discard(writer)
+        writer.close()
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if writer not in self.silent:
+                writer.write(data)
+        writer.close()
+
+
+@needs_redis
+async def test_a_connection_for_channels_that_delivers_nothing_is_made_again(own_redis: RedisServer) -> None:
+    path = Forwarder(own_redis.port)
+    server = await asyncio.start_server(path.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    backplane = RedisBackplane(f"redis://127.0.0.1:{port}/0", name="test", timeout=1.0)
+    await backplane.connect()
+    heard: list[bytes] = []
+    missed: list[bool] = []
+    await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    path.silent |= path.channels
+    # Redis counts it as heard: it wrote it.
+    assert await backplane.publish("news", b"1") == 1
+    await until(lambda: bool(missed))
+    await until(lambda: backplane.available)
+    await backplane.publish("news", b"2")
+    await until(lambda: heard == [b"2"])
+    await backplane.aclose()
+    server.close()
+
+
+async def test_a_worker_that_was_disconnected_from_the_store_subscribes_again(tmp_path: Path) -> None:
+    store = MemoryStore(now=time.time, random=os.urandom)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await serve_store(store, reader, writer)
+
+    server = await asyncio.start_unix_server(serve, tmp_path / "store")
+    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
+    await backplane.connect()
+    heard: list[bytes] = []
+    missed: list[bool] = []
+    subscription = await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    writers[0].transport.abort()
+    await until(lambda: missed == [True])
+    assert await backplane.publish("news", b"1") == 1
+    await until(lambda: heard == [b"1"])
+    await subscription.close()
+    assert await backplane.publish("news", b"2") == 0
+    server.close()
+    writers[1].transport.abort()
+    (tmp_path / "store").unlink(missing_ok=True)
+    await until(lambda: not backplane.available)
+    with pytest.raises(BackplaneUnavailable):
+        await backplane.get("key")
+    await backplane.aclose()
+    await MemoryBackplane(store).aclose()

@@ -1,0 +1,248 @@
+"""The Redis backplane when Redis is slow, gone, back, or has lost writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.backplane.redis_server import RedisServer, needs_redis
+from trunkline.backplane.open import open_backplane
+from trunkline.backplane.redis import RedisBackplane
+from trunkline.errors import BackplaneUnavailable, ConfigError
+
+pytestmark = needs_redis
+
+
+@asynccontextmanager
+async def connected(server: RedisServer, timeout: float = 3.0) -> AsyncIterator[RedisBackplane]:
+    backplane = RedisBackplane(server.url, name="test", timeout=timeout)
+    await backplane.connect()
+    try:
+        yield backplane
+    finally:
+        await backplane.aclose()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for a bounded time."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  what is observed has no event
+            await asyncio.sleep(0.005)
+
+
+def entry(n: int) -> bytes:
+    return b"%d" % n
+
+
+async def append(backplane: RedisBackplane, n: int, patience: float | None = None) -> str:
+    added = await backplane.append(
+        "log", entry(n), ttl=60, max_entries=10_000, max_bytes=10**7, announce="news", patience=patience
+    )
+    return added.id
+
+
+async def test_a_redis_that_is_gone_is_reported_at_once(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        own_redis.stop()
+        with pytest.raises(BackplaneUnavailable):
+            await backplane.get("key")
+        assert not backplane.available
+
+
+async def test_a_closed_backplane_opens_no_connection_again(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        pass
+    for call in (backplane.get("a"), backplane.publish("b", b""), backplane.put("c", b"", ttl=1)):
+        with pytest.raises(BackplaneUnavailable, match="closed"):
+            await call
+    with pytest.raises(BackplaneUnavailable, match="closed"):
+        await append(backplane, 1)
+
+
+async def test_a_redis_that_does_not_answer_costs_one_timeout(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        own_redis.pause()
+        with pytest.raises(BackplaneUnavailable, match="did not answer"):
+            await backplane.get("a")
+        for call in (backplane.get("a"), backplane.publish("b", b""), backplane.put("c", b"", ttl=1)):
+            # Not sent at all: one probe finds out when Redis is back.
+            with pytest.raises(BackplaneUnavailable, match="goes on trying"):
+                await call
+        own_redis.resume()
+        await until(lambda: backplane.available)
+
+
+async def test_it_recovers_without_a_restart_and_subscribers_learn_that_they_missed_something(
+    own_redis: RedisServer,
+) -> None:
+    async with connected(own_redis) as backplane:
+        heard: list[bytes] = []
+        missed: list[bool] = []
+        await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+        generation = backplane.generation
+        own_redis.stop()
+        await until(lambda: not backplane.available)
+        own_redis.start()
+        await until(lambda: backplane.available)
+        await until(lambda: missed == [True])
+        await backplane.publish("news", b"1")
+        await until(lambda: heard == [b"1"])
+        assert backplane.generation == generation
+
+
+async def test_appends_survive_a_restart_each_once_and_in_order(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        running = [asyncio.create_task(append(backplane, n, patience=30)) for n in range(2000)]
+        await until(lambda: any(task.done() for task in running))
+        own_redis.stop()
+        own_redis.start()
+        ids = await asyncio.gather(*running)
+        found = await backplane.read("log", limit=10_000)
+        assert [(each.id, each.data) for each in found or ()] == [(id, entry(n)) for n, id in enumerate(ids)]
+
+
+async def test_patience_ends(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        own_redis.stop()
+        with pytest.raises(BackplaneUnavailable):
+            await append(backplane, 1, patience=0.3)
+
+
+async def test_lost_writes_are_noticed_and_start_a_new_generation(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane, connected(own_redis) as other:
+        seen: list[str] = []
+        other.on_new_generation(seen.append)
+        await append(backplane, 1)
+        before = backplane.generation
+        await _lose(own_redis, backplane)
+        await until(lambda: seen == [backplane.generation])
+        assert backplane.generation != before
+        await append(backplane, 2)
+        assert [each.data for each in await other.read("log") or ()] == [b"1", b"2"]
+
+
+async def test_a_redis_that_starts_empty_has_a_new_generation(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        before = backplane.generation
+        own_redis.stop()
+        own_redis.forget()
+        own_redis.start()
+        await until(lambda: backplane.generation != before)
+        assert await append(backplane, 1)
+
+
+async def test_a_lost_value_is_noticed_with_the_next_write(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        await backplane.put("key", b"1", ttl=60)
+        await backplane.put("key", b"2", ttl=60)
+        before = backplane.generation
+        await _lose(own_redis, backplane)
+        await until(lambda: backplane.generation != before)
+
+
+async def _lose(server: RedisServer, backplane: RedisBackplane) -> None:
+    """Take back what a process wrote last, as a replica does that lagged behind."""
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(server.url) as client:
+        await client.delete(backplane._own_hash)
+
+
+async def test_a_process_that_was_cut_off_for_a_day_has_lost_no_writes(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        await backplane.put("key", b"1", ttl=60)
+        await append(backplane, 1)
+        before = backplane.generation
+        hash = backplane._own_hash
+        backplane._checked_at -= 86400
+        from redis.asyncio import Redis
+
+        async with Redis.from_url(own_redis.url) as client:
+            await client.delete(hash)
+        await backplane._check()
+        await append(backplane, 2)
+        assert await backplane.put("key", b"2", ttl=60)
+        await backplane._check()
+        assert backplane.generation == before
+
+
+async def test_a_subscription_ends_without_an_error_whatever_its_connection_does(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(own_redis, timeout=1.0) as backplane:
+        subscriptions = [await backplane.subscribe(name, lambda _: None) for name in ("one", "two")]
+
+        async def dropped(*_: object) -> None:
+            raise RuntimeError("the connection was dropped")
+
+        async def stuck(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        for subscription, fault in zip(subscriptions, (dropped, stuck), strict=True):
+            monkeypatch.setattr(backplane._channels._connection, "send_command", fault)
+            async with asyncio.timeout(30):
+                await subscription.close()
+        async with asyncio.timeout(30):
+            with pytest.raises(BackplaneUnavailable, match="TimeoutError"):
+                await backplane.subscribe("three", lambda _: None)
+
+
+async def test_the_connection_for_channels_is_kept(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        missed: list[bool] = []
+        await backplane.subscribe("news", lambda _: None, missed=lambda: missed.append(True))
+        for _ in range(3):
+            await backplane._check()
+        await _lose(own_redis, backplane)
+        await append(backplane, 1)
+        for _ in range(3):
+            await backplane._check()
+        assert (missed, backplane.available) == ([], True)
+
+
+async def test_scripts_are_loaded_again(own_redis: RedisServer) -> None:
+    from redis.asyncio import Redis
+
+    async with connected(own_redis) as backplane, Redis.from_url(own_redis.url) as client:
+        await client.script_flush()
+        await append(backplane, 1)
+        await client.script_flush()
+        assert await backplane.put("key", b"1", ttl=1)
+
+
+async def test_a_dead_process_hears_nothing(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as backplane:
+        async with connected(own_redis) as other:
+            await other.subscribe("worker", lambda _: None)
+            assert await backplane.publish("worker", b"1") == 1
+        assert await backplane.publish("worker", b"1") == 0
+
+
+@pytest.mark.parametrize("url", ["", "redis", "http://127.0.0.1", "redis://", "redis://h:port"], ids=repr)
+def test_a_url_of_something_else_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="backplane="):
+        open_backplane(url, name="test")
+
+
+@pytest.mark.parametrize("password", ["hush/tell", "hush#tell", "hush?tell", "hush[tell"])
+def test_a_password_with_special_characters_is_not_shown(password: str) -> None:
+    with pytest.raises(ConfigError, match="percent-encoded") as raised:
+        open_backplane(f"redis://:{password}@127.0.0.1:6379/0", name="test")
+    assert not any(part in str(raised.value) for part in ("hush", "tell"))
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("url", ["memory://", "valkey://127.0.0.1:1", "rediss://127.0.0.1:1/2", "unix:///tmp/x"])
+def test_a_url_is_opened_without_connecting(url: str) -> None:
+    assert open_backplane(url, name="test").generation is not None
+
+
+async def test_a_redis_that_is_not_there_is_reported_when_connecting(own_redis: RedisServer) -> None:
+    own_redis.stop()
+    backplane = open_backplane(own_redis.url, name="test")
+    with pytest.raises(BackplaneUnavailable):
+        await backplane.connect()
+    await backplane.aclose()

@@ -1,0 +1,62 @@
+"""The queue of appends to Redis: what bounds it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from trunkline.backplane import redis_appends
+from trunkline.backplane.redis_appends import Appends
+from trunkline.errors import BackplaneUnavailable
+
+
+class SlowPipelines:
+    """Answers one group for each permit."""
+
+    def __init__(self) -> None:
+        self.permits = asyncio.Semaphore(0)
+        self.groups: list[int] = []
+        self.sent = asyncio.Event()
+
+    async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
+        self.groups.append(len(calls))
+        self.sent.set()
+        await self.permits.acquire()
+        return [[b"%d-0" % call[1][4], 0] for call in calls]
+
+
+def add(appends: Appends, data: bytes, patience: float = 60) -> asyncio.Future[Any]:
+    return appends.add(["log"], [data, 10, 10, 10, "", "entry"], patience=patience)
+
+
+async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -> None:
+    pipelines = SlowPipelines()
+    appends = Appends(pipelines, lost=lambda: None)
+    first = add(appends, b"first")
+    await pipelines.sent.wait()
+    # The second group is on its way when their time is over, and those behind it are not sent at all.
+    late = [add(appends, b"late", patience=-1) for _ in range(redis_appends.GROUP * 3)]
+    pipelines.permits.release()
+    assert (await asyncio.wait_for(first, 30)).id == "1-0"
+    outcomes = await asyncio.wait_for(asyncio.gather(*late, return_exceptions=True), 30)
+    assert all(isinstance(each, BackplaneUnavailable) for each in outcomes)
+    assert pipelines.groups == [1]
+    await appends.aclose()
+
+
+async def test_a_group_and_the_queue_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_appends, "GROUP_BYTES", 100)
+    monkeypatch.setattr(redis_appends, "WAITING_BYTES", 300)
+    pipelines = SlowPipelines()
+    appends = Appends(pipelines, lost=lambda: None)
+    futures = [add(appends, b"x" * 60) for _ in range(5)]
+    with pytest.raises(BackplaneUnavailable, match="too slow"):
+        add(appends, b"")
+    for _ in range(3):
+        pipelines.permits.release()
+    await asyncio.wait_for(asyncio.gather(*futures), 30)
+    assert pipelines.groups == [2, 2, 1]
+    assert add(appends, b"x" * 400) is not None
+    await appends.aclose()

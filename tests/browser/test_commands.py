@@ -1,0 +1,169 @@
+"""The commands that show a page: ``dev``, a gateway that a console attaches to, and two browsers at one console."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from playwright.async_api import Route, expect
+
+from tests.browser.support import (
+    address,
+    journey,
+    needs_chromium,
+    running,
+    server_entry,
+    showing,
+    surfing,
+    write_config,
+)
+
+pytestmark = needs_chromium
+
+SERVER = '''
+from trunkline import Server
+
+server = Server("books")
+
+@server.tool
+def find(title: str) -> str:
+    """Find a book."""
+    return f"shelf 7: {title}"
+'''
+MORE = '''
+@server.tool
+def lend(title: str) -> str:
+    """Lend a book."""
+    return f"lent: {title}"
+'''
+
+
+@journey()
+async def test_dev_shows_each_saved_change_and_keeps_what_was_there_when_it_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "books.py"
+    file.write_text(SERVER)
+    async with showing("dev", str(file), "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        window = await surfer.open(api.url)
+        await (await window.shown('[data-item="books/find"]')).click()
+        await window.field("/title").fill("Emma")
+        await window.action("run").click()
+        await window.shown("[data-result]", "shelf 7: Emma")
+        file.write_text(SERVER.replace("shelf 7", "shelf 8") + MORE)
+        await window.shown('[data-item="books/lend"]')
+        # The page is where it was, with what was filled in.
+        assert await window.field("/title").input_value() == "Emma"
+        await window.action("run").click()
+        await window.shown("[data-result]", "shelf 8: Emma")
+        file.write_text(SERVER + "def broken(:\n")
+        notice = await window.shown(".toast.bad")
+        assert "books.py" in await notice.inner_text()
+        await window.shot("dev-error")
+        await expect(window.item("books/lend")).to_be_visible()
+        await window.action("run").click()
+        await expect(window.find("[data-result]").first).to_contain_text("shelf 8: Emma")
+        file.write_text(SERVER)
+        await expect(window.item("books/lend")).to_have_count(0)
+        window.check(api.origin)
+
+
+@journey()
+async def test_an_approval_that_is_answered_in_one_browser_closes_in_the_other(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "write_file"\n')
+    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
+    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
+    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+        first, second = await surfer.open(api.url), await surfer.open(api.url)
+        await (await first.shown('[data-item="filesystem/write_file"]')).click()
+        await first.field("/path").fill(str(folder / "a.txt"))
+        await first.field("/content").fill("hello")
+        await first.action("run").click()
+        await second.view("inbox")
+        asked = await second.shown("[data-inbox]:not([data-outcome])")
+        name = await asked.get_attribute("data-inbox")
+        await first.approve("allow")
+        await first.shown('[data-call][data-state="done"]')
+        closed = await second.shown(f'[data-inbox="{name}"][data-outcome="allowed"]')
+        text = await closed.inner_text()
+        assert "in another window" in text
+        assert "write_file" in text, text
+        await expect(second.find("[data-inbox]:not([data-outcome])")).to_have_count(0)
+        # What was shown in both is one list of calls, too.
+        await second.view("calls")
+        await second.shown('[data-view="calls"] [data-item]', "filesystem/write_file")
+        assert (folder / "a.txt").read_text() == "hello"
+        first.check(api.origin)
+        second.check(api.origin)
+
+
+@journey()
+async def test_an_answer_that_comes_second_is_told_so(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "write_file"\n')
+    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
+    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
+    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+        window = await surfer.open(api.url)
+        await (await window.shown('[data-item="filesystem/write_file"]')).click()
+        await window.field("/path").fill(str(folder / "a.txt"))
+        await window.field("/content").fill("hello")
+        await window.action("run").click()
+        card = await window.shown("[data-inbox]")
+        name = await card.get_attribute("data-inbox")
+
+        async def answer_first(route: Route) -> None:
+            # Somebody else answers between this click and its arrival.
+            await api.request("POST", f"/inbox/{name}", {"allow": False})
+            await route.continue_()
+
+        await window.page.route(re.compile(r"/api/inbox/"), answer_first)
+        await window.approve("allow")
+        await window.shown(".toast", "filesystem/write_file was denied.")
+        outcome = await window.shown('[data-call][data-state="denied"]')
+        await expect(outcome.locator("h2")).to_contain_text("Denied")
+        assert not (folder / "a.txt").exists()
+        window.check(api.origin, errors=("409",))
+
+
+@journey()
+async def test_a_console_attaches_to_a_gateway_that_runs_already(tmp_path: Path) -> None:
+    config = write_config(tmp_path, time=server_entry("trunkline_servers.time", "--local-timezone", "Europe/Oslo"))
+    home = tmp_path / "home"
+    async with running("serve", "-c", config, "--http", "0", "--no-auth", home=home) as gateway, surfing() as surfer:
+        async with running("console", "-c", config, "--no-open", home=home) as console:
+            api = await address(console, home)
+            assert await console.wait() == 0
+        state = await api.request("GET", "/state")
+        assert state["mode"] == "gateway"
+        window = await surfer.open(api.url)
+        await (await window.shown('[data-item="time/get_current_time"]')).click()
+        await window.field("/timezone").fill("Asia/Tokyo")
+        await window.action("run").click()
+        await window.shown('[data-call][data-state="done"]')
+        await window.view("audit")
+        await window.shown('[data-view="audit"]', "get_current_time")
+        await window.view("servers")
+        await window.shown('[data-view="servers"]', "1 of 1 ready")
+        assert gateway.returncode is None
+        window.check(api.origin)
+    audited = "".join(file.read_text() for file in home.rglob("*.jsonl"))
+    assert "get_current_time" in audited
+
+
+@journey()
+async def test_inspect_shows_a_command_as_a_server(tmp_path: Path) -> None:
+    target = f"{sys.executable} -m trunkline_servers.time"
+    async with showing("inspect", target, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        window = await surfer.open(api.url)
+        await (await window.shown("[data-item$='/get_current_time']")).click()
+        await window.field("/timezone").fill("Asia/Tokyo")
+        await window.action("run").click()
+        await window.shown('[data-call][data-state="done"]')
+        await window.view("traffic")
+        await window.shown("[data-row]", "tools/call")
+        window.check(api.origin)

@@ -1,0 +1,39 @@
+"""``TRUNKLINE_BACKPLANE``: the backplane of a server over HTTP, from the environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SERVER = Path(__file__).parents[2] / "deploy" / "books" / "server.py"
+#: No Redis listens there.
+URL = "redis://reader:a-password@127.0.0.1:1/0"
+
+
+def run(*options: str, command: str = "run") -> subprocess.CompletedProcess[str]:
+    given = {"TRUNKLINE_BACKPLANE": URL, "TRUNKLINE_STATE_KEY": "5a" * 32, "BOOKS_TOKEN": "a-token-of-a-test"}
+    line = [sys.executable, "-m", "trunkline", command, *options]
+    environment = {**os.environ, **given}
+    return subprocess.run(line, env=environment, input="", capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_server_over_http_uses_it_and_does_not_print_its_password() -> None:
+    done = run(str(SERVER), "--http", "127.0.0.1:0")
+    assert (done.returncode, "cannot be reached" in done.stderr) == (2, True)
+    assert "a-password" not in done.stderr + done.stdout
+
+
+def test_the_gateway_over_http_uses_it_and_does_not_print_its_password(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {}}', encoding="utf-8")
+    done = run("-c", str(file), "--http", "127.0.0.1:0", command="serve")
+    assert (done.returncode, "cannot be reached" in done.stderr) == (2, True), done.stderr
+    assert "a-password" not in done.stderr + done.stdout
+
+
+def test_a_server_over_stdio_ignores_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text("from trunkline import Server\nserver = Server('plain')\n", encoding="utf-8")
+    assert run(str(file)).returncode == 0

@@ -1,0 +1,1 @@
+"""Tests of the extensions that come with Trunkline."""

@@ -1,0 +1,275 @@
+"""Long calls through the gateway: limits, approval, owners, what is listed, and how a gateway ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.gateway.long_jobs import ASKED, FOUND, Site, capabilities_of, make_caller
+from tests.host.gateway.support import allow, on_stage, over_http
+from tests.interaction.wire import Wire
+from tests.transports.http.serving_support import running
+from trunkline import Client, Server
+from trunkline.errors import RequestFailed, ToolError
+from trunkline.extensions import TASKS
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.host.host import Host
+
+SERVER = "site"
+SOON = 0.01
+ROOT = Path(__file__).parents[3]
+#: A client for each form in which a long call is answered.
+WAYS = pytest.mark.parametrize(
+    ("client", "way"),
+    [("2025-11-25", "task"), ("2026-07-28", "task"), ("2025-06-18", "poll"), ("2026-07-28", "poll")],
+)
+#: A task at each kind of server.
+TASK_TOOLS = pytest.mark.parametrize(("server", "kind"), [("2025-11-25", "required"), ("2026-07-28", "optional")])
+
+
+def _options(way: str, **more: Any) -> GatewayOptions:
+    return GatewayOptions(slow_calls="poll" if way == "poll" else "hold", task_after=SOON, **more)
+
+
+def _entry(server: Server, **settings: Any) -> ServerEntry:
+    return ServerEntry(name=SERVER, source=Source("given"), target=server, settings=ServerSettings(**settings))
+
+
+# --- how it ends -----------------------------------------------------------------------------------------------------
+
+
+@WAYS
+@TASK_TOOLS
+async def test_a_gateway_that_ends_cancels_the_tasks_that_it_does_not_keep(
+    client: str, way: str, server: str, kind: str, tmp_path: Path
+) -> None:
+    site = Site(server)
+    async with (
+        on_stage({SERVER: site.server}, tmp_path, gateway=_options(way)) as stage,
+        Wire("memory", client).open(stage.gateway, capabilities=capabilities_of(way, client)) as peer,
+    ):
+        caller = make_caller(way, peer, f"{SERVER}__{kind}")
+        await caller.start()
+        await caller.status()
+        await stage.gateway.aclose()
+        await site.cancelled.wait()
+
+
+@pytest.mark.parametrize("client", ["2025-06-18", "2026-07-28"])
+@TASK_TOOLS
+async def test_the_total_timeout_of_an_entry_holds_for_tasks_too(
+    client: str, server: str, kind: str, tmp_path: Path
+) -> None:
+    site = Site(server)
+    async with (
+        on_stage({SERVER: _entry(site.server, total_timeout=0.3)}, tmp_path) as stage,
+        stage.client(client) as caller,
+    ):
+        with pytest.raises(RequestFailed, match=r"took longer than 0\.3 s"):
+            await caller.call_tool(f"{SERVER}__{kind}")
+        await site.cancelled.wait()
+
+
+@pytest.mark.parametrize("client", ["2025-06-18", "2026-07-28"])
+@TASK_TOOLS
+async def test_the_time_of_a_person_does_not_count(client: str, server: str, kind: str, tmp_path: Path) -> None:
+    site = Site(server)
+    site.go.set()
+
+    async def answer(question: Any) -> str:
+        await asyncio.sleep(0.6)
+        return "in the garden"
+
+    async with (
+        on_stage({SERVER: _entry(site.server, total_timeout=0.4)}, tmp_path) as stage,
+        stage.client(client, elicitation=answer) as caller,
+    ):
+        assert (await caller.call_tool(f"{SERVER}__{kind}")).text == FOUND
+
+
+# --- who asks, and whom ----------------------------------------------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize(("server", "kind"), [("2025-06-18", "never"), ("2026-07-28", "optional")])
+async def test_the_approval_of_a_long_call_is_a_question_of_its_job(
+    client: str, way: str, server: str, kind: str, tmp_path: Path
+) -> None:
+    site = Site(server)
+    site.go.set()
+    asked: list[str] = []
+
+    def answer(question: Any) -> Any:
+        asked.append(question.message)
+        fields = question.requested_schema["properties"]
+        return "in the garden" if ASKED in question.message else {next(iter(fields)): "allow once"}
+
+    async with (
+        on_stage({SERVER: site.server}, tmp_path, policy=Policy(()), gateway=_options(way)) as stage,
+        stage.client(client, elicitation=answer, **({} if way == "task" else {"extensions": {TASKS: None}})) as caller,
+    ):
+        assert await _outcome(caller, way, f"{SERVER}__{kind}") == FOUND
+    assert len(asked) == 2
+    assert ASKED in asked[1]
+
+
+async def _outcome(client: Client, way: str, tool: str) -> str:
+    """Call a tool as a task, or as a job, and return the text of its result."""
+    if way == "task":
+        return (await (await client.start_task(tool)).result()).text
+    result = await client.call_tool(tool)
+    while (job := re.search(r'"job": "([^"]+)"', result.text)) is not None:
+        result = await client.call_tool("job_result", {"job": job[1]})
+    return result.text
+
+
+@pytest.mark.parametrize("client", ["2025-06-18", "2025-11-25"])
+async def test_a_question_that_waits_when_a_call_becomes_a_job_is_answered(client: str, tmp_path: Path) -> None:
+    site = Site("2026-07-28")
+    site.go.set()
+    answering = asyncio.Event()
+
+    async def answer(question: Any) -> str:
+        await answering.wait()
+        return "in the garden"
+
+    async with (
+        on_stage({SERVER: site.server}, tmp_path, gateway=_options("poll")) as stage,
+        stage.client(client, elicitation=answer) as caller,
+    ):
+        job = (await caller.call_tool(f"{SERVER}__never")).structured_content["job"]
+        answering.set()
+        assert (await caller.call_tool("job_result", {"job": job})).text == FOUND
+
+
+@pytest.mark.parametrize("client", ["2025-06-18", "2025-11-25"])
+async def test_a_question_whose_http_response_ends_with_the_job_is_asked_again(client: str, tmp_path: Path) -> None:
+    site = Site("2026-07-28")
+    site.go.set()
+    answering = asyncio.Event()
+
+    async def answer(question: Any) -> str:
+        await answering.wait()
+        return "in the garden"
+
+    async with (
+        Host.open({SERVER: site.server}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
+        over_http(host, slow_calls="poll", task_after=SOON) as web,
+        web.client(client, elicitation=answer, sampling=answer) as caller,
+    ):
+        job = (await caller.call_tool(f"{SERVER}__never")).structured_content["job"]
+        answering.set()
+        assert (await caller.call_tool("job_result", {"job": job})).text == FOUND
+
+
+async def test_a_job_of_one_user_does_not_exist_for_another(tmp_path: Path) -> None:
+    from trunkline.auth import StaticTokens
+
+    site = Site("2026-07-28")
+    tokens = StaticTokens({"a": "Ada", "b": "Bob"})
+    async with (
+        Host.open({SERVER: site.server}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
+        over_http(host, auth=tokens, slow_calls="poll", task_after=SOON) as web,
+        web.client("2025-06-18", token="a") as ada,
+        web.client("2025-06-18", token="b") as bob,
+    ):
+        job = (await ada.call_tool(f"{SERVER}__optional")).structured_content["job"]
+        for tool in ("job_status", "job_result"):
+            with pytest.raises(ToolError, match="There is no job"):
+                await bob.call_tool(tool, {"job": job})
+        assert json.loads((await ada.call_tool("job_status", {"job": job})).text)["status"] == "working"
+        # The gateway waits for running jobs when it ends.
+        site.go.set()
+
+
+# --- what is listed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "options", "polls"),
+    [
+        pytest.param("2025-06-18", {}, True, id="without tasks"),
+        pytest.param("2025-11-25", {}, True, id="with tasks in the core"),
+        pytest.param("2026-07-28", {"extensions": {TASKS: None}}, True, id="without the extension"),
+        pytest.param("2026-07-28", {}, False, id="with the extension"),
+    ],
+)
+@pytest.mark.parametrize("search", ["off", "on"])
+async def test_the_tools_of_jobs_are_listed_to_clients_that_may_need_them(
+    client: str, options: Mapping[str, Any], polls: bool, search: str, tmp_path: Path
+) -> None:
+    gateway = _options("poll", search=search, approval="client")
+    async with (
+        on_stage({SERVER: Site("2026-07-28").server}, tmp_path, gateway=gateway) as stage,
+        stage.client(client, **options) as caller,
+    ):
+        listed = {tool.name: tool for tool in await caller.list_tools()}
+        await caller.call_tool("search_tools", {"query": "dig"}) if search == "on" else None
+        listed.update({tool.name: tool for tool in await caller.list_tools()})
+    assert ({"job_status", "job_result"} <= set(listed)) is polls
+    # A job has the form of no tool's result.
+    assert (listed[f"{SERVER}__optional"].output_schema is None) is polls
+
+
+_SAID = {"role": "assistant", "content": {"type": "text", "text": "in the garden"}, "model": "small"}
+
+
+async def test_a_client_of_an_older_revision_that_asks_for_a_task_is_held(tmp_path: Path) -> None:
+    site = Site("2026-07-28")
+    site.go.set()
+    async with (
+        on_stage({SERVER: site.server}, tmp_path) as stage,
+        Wire("memory", "2025-06-18").open(stage.gateway, capabilities={"sampling": {}}) as peer,
+    ):
+        answers = {"sampling/createMessage": _SAID}
+        params = {"name": f"{SERVER}__optional", "arguments": {}, "task": {"ttl": 1000}}
+        talk = await peer.converse("tools/call", params, answers)
+    assert talk.text == FOUND
+
+
+# --- over processes and sockets --------------------------------------------------------------------------------------
+
+
+def _answer(question: Any) -> str:
+    return "in the garden"
+
+
+@asynccontextmanager
+async def _outside(kind: str, revision: str) -> AsyncIterator[dict[str, Any]]:
+    """Give the entry of a server that is a process, or of one at a URL, which runs meanwhile."""
+    if kind == "process":
+        variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+        yield {"command": sys.executable, "args": ["-m", "tests.host.gateway.long_jobs", revision], "env": variables}
+    else:
+        site = Site(revision)
+        site.go.set()
+        async with running(site.server.asgi()) as web:
+            yield {"url": f"{web.url}/mcp"}
+
+
+@pytest.mark.parametrize("kind", ["process", "url"])
+@pytest.mark.parametrize("server", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_long_jobs_of_clients_over_http_at_servers_outside(kind: str, server: str, tmp_path: Path) -> None:
+    clients = [("2025-11-25", "task"), ("2026-07-28", "task"), ("2024-11-05", "poll"), ("2026-07-28", "poll")]
+    async with (
+        _outside(kind, server) as entry,
+        Host.open({SERVER: entry}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
+        over_http(host, slow_calls="poll", task_after=SOON) as web,
+    ):
+        for client, way in clients:
+            options: dict[str, Any] = {"elicitation": _answer, "sampling": _answer}
+            options |= {} if way == "task" else {"extensions": {TASKS: None}}
+            async with web.client(client, **options) as caller:
+                for tool in ("never", "optional", "required"):
+                    assert await _outcome(caller, way, f"{SERVER}__{tool}") == FOUND, (client, way, tool)

@@ -1,0 +1,328 @@
+"""Handles in hostile hands: changed, guessed, borrowed, replayed, piled up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from tests.interaction.wire import Peer
+from tests.server.shop import INVALID, Cart, Order, Page, book, first_page, next_page, one, shop
+from tests.server.talk import ERAS, STATELESS, reach, text
+from trunkline import Client, Context, Handle, Limits, Principal, Server
+from trunkline.errors import ToolError
+from trunkline.protocol.caller import MEMORY
+from trunkline.protocol.jsonrpc import decode
+from trunkline.server import MemoryHandleStore
+
+ADA, BEA = Principal(subject="ada", issuer="https://a.example"), Principal(subject="bea", issuer="https://a.example")
+REFUSED = [(True, f"cart: {INVALID}")]
+
+
+class As:
+    """Calls tools of one connection as one principal."""
+
+    def __init__(self, peer: Peer, principal: Principal | None) -> None:
+        self.peer = peer
+        self.origin = structs.replace(MEMORY, principal=principal)
+        self.calls = 0
+
+    async def call(self, name: str, **arguments: Any) -> Any:
+        self.calls += 1
+        id = f"{self.origin.principal} {self.calls}"
+        carrier: Any = self.peer.carrier
+        request = self.peer.request_of("tools/call", {"name": name, "arguments": arguments}, id=id)
+        carrier.connection.message_received(decode(json.dumps(request).encode()), self.origin)
+        return (await self.peer.answer(id))["result"]
+
+
+def outcome(result: Any) -> tuple[bool, str]:
+    return result.get("isError", False), text(result)
+
+
+async def place(ctx: Context) -> Handle[Order]:
+    """Place an order."""
+    return await ctx.handle(Order())
+
+
+async def take(order: Handle[Order]) -> int:
+    """Take an order."""
+    return order.value.number
+
+
+async def brief(ctx: Context) -> Handle[Cart]:
+    """Create a cart that is gone at once."""
+    return await ctx.handle(Cart(), ttl=1e-9)
+
+
+async def brief_page(ctx: Context) -> Handle[Page]:
+    """Create a page that is gone at once."""
+    return await ctx.handle(Page(0), ttl=1e-9)
+
+
+# --- whose it is -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        BEA,
+        None,
+        structs.replace(ADA, issuer=None),
+        structs.replace(ADA, client="another"),
+        Principal(subject="https://a.example\0ada"),
+    ],
+    ids=["other", "anonymous", "other-issuer", "other-client", "joined"],
+)
+@pytest.mark.parametrize(("make", "use", "name"), [("create", "show", "cart"), ("first_page", "next_page", "page")])
+async def test_a_handle_is_its_principals_own(stranger: Principal | None, make: str, use: str, name: str) -> None:
+    server = shop(first_page, next_page)
+    async with reach(server, STATELESS) as peer:
+        ada, other = As(peer, ADA), As(peer, stranger)
+        handle = text(await ada.call(make))
+        refused = outcome(await other.call(use, **{name: handle}))
+        assert "isError" not in await ada.call(use, **{name: handle})
+    assert refused == (True, f"{name}: {INVALID}")
+
+
+async def test_scopes_are_not_part_of_a_principals_identity() -> None:
+    async with reach(shop(), STATELESS) as peer:
+        before, after = As(peer, ADA), As(peer, structs.replace(ADA, scopes=frozenset({"more"})))
+        assert outcome(await after.call("show", cart=text(await before.call("create")))) == (False, "[]")
+
+
+async def test_every_handle_that_is_not_valid_gets_the_same_answer() -> None:
+    """Wrong, another type's, another principal's, expired, deleted: the caller learns nothing of which it was."""
+    server = shop(place, take, brief)
+    async with reach(server, STATELESS) as peer:
+        ada, bea = As(peer, ADA), As(peer, BEA)
+        deleted = text(await ada.call("create"))
+        await ada.call("drop", cart=deleted)
+        handles = [
+            "",
+            "cart.",
+            "cart." + "x" * 32,
+            text(await ada.call("place")),
+            "cart" + text(await ada.call("place")).removeprefix("order"),
+            text(await bea.call("create")),
+            text(await ada.call("brief")),
+            deleted,
+            "\N{SNOWMAN}" * 100_000,
+        ]
+        answers = [outcome(await ada.call("show", cart=each)) for each in handles]
+    assert answers == REFUSED * len(handles)
+
+
+# --- sealed texts ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_sealed_value_of_one_type_is_not_one_of_another() -> None:
+    class Leaf(Page, frozen=True):
+        pass
+
+    async def leaf(ctx: Context) -> str:
+        return (await ctx.handle(Leaf(1))).id
+
+    async with Client(book(leaf)) as client:
+        text = await one(client, "leaf")
+        with pytest.raises(ToolError, match=INVALID):
+            await client.call_tool("next_page", {"page": text})
+        with pytest.raises(ToolError, match=INVALID):
+            await client.call_tool("next_page", {"page": "page" + text.removeprefix("leaf")})
+
+
+async def test_a_text_longer_than_any_that_was_sealed_is_refused() -> None:
+    async with Client(book()) as client:
+        with pytest.raises(ToolError, match=INVALID):
+            await client.call_tool("next_page", {"page": "page~" + "A" * 100_000})
+
+
+async def test_a_sealed_value_expires() -> None:
+    async with Client(book(brief_page)) as client:
+        with pytest.raises(ToolError, match=INVALID):
+            await client.call_tool("next_page", {"page": await one(client, "brief_page")})
+
+
+async def test_a_sealed_value_of_another_server_or_key_is_refused() -> None:
+    servers = [
+        book(state_keys=["11" * 32]),
+        book(state_keys=["22" * 32]),
+        Server("other", tools=[next_page], state_keys=["11" * 32]),
+        book(state_keys=["33" * 32, "11" * 32]),
+    ]
+    async with Client(servers[0]) as client:
+        page = await one(client, "first_page")
+    refused = []
+    for server in servers:
+        async with Client(server) as client:
+            refused.append((await client.call_tool("next_page", {"page": page}, raise_on_error=False)).is_error)
+    assert refused == [False, True, True, False]
+
+
+async def test_the_request_state_of_a_call_is_no_handle_and_a_handle_no_request_state() -> None:
+    server = book()
+    async with reach(server, STATELESS, {"elicitation": {}}) as peer:
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            return str((await ctx.elicit("?", str)).data)
+
+        page = text(await peer.call("first_page"))
+        asked = await peer.result("tools/call", {"name": "ask", "arguments": {}})
+        as_handle = await peer.call("next_page", {"page": f"page~{asked['requestState']}"})
+        sealed = page.removeprefix("page~")
+        as_state = await peer.error("tools/call", {"name": "ask", "arguments": {}, "requestState": sealed})
+    assert (as_handle["isError"], as_state["code"]) == (True, -32602)
+
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~= \0\xe9"
+
+
+@given(at=st.integers(0, 200), added=st.text(ALPHABET, max_size=3), removed=st.integers(0, 1))
+async def test_a_text_that_was_changed_is_refused(at: int, added: str, removed: int) -> None:
+    async with Client(shop(first_page, next_page)) as client:
+        for tool, name, make in (("show", "cart", "create"), ("next_page", "page", "first_page")):
+            good = await one(client, make)
+            place = at % (len(good) + 1)
+            bad = good[:place] + added + good[place + removed :]
+            result = await client.call_tool(tool, {name: bad}, raise_on_error=False)
+            assert result.is_error is (bad != good)
+
+
+# --- old values ------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+async def test_an_old_result_does_not_bring_an_old_value_back(revision: str) -> None:
+    async with Client(shop(), revision=revision) as client:
+        cart = await one(client, "create")
+        await client.call_tool("add", {"cart": cart, "item": "soup"})
+        # The text never changes, so there is no older one to send.
+        assert await one(client, "add", cart=cart, item="bread") == ["soup", "bread"]
+    assert "soup" not in cart
+
+
+# --- too many --------------------------------------------------------------------------------------------------------
+
+
+async def flood(ctx: Context, count: int, size: int = 0) -> int:
+    """Create many carts."""
+    for _ in range(count):
+        await ctx.handle(Cart(["x" * size]))
+    return count
+
+
+async def test_ten_thousand_handles_are_the_most_that_a_server_keeps() -> None:
+    server = shop(flood)
+    async with Client(server) as client:
+        assert await one(client, "flood", count=10_000) == 10_000
+        with pytest.raises(ToolError, match=r"the limit handles=10000 is reached"):
+            await client.call_tool("create")
+    assert len(server.handles.store) == 10_000  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("handles", [None, "state.sqlite"], ids=["memory", "sqlite"])
+@pytest.mark.parametrize(
+    ("limits", "principal", "told"),
+    [
+        (Limits(handles=3), None, "the limit handles=3 is reached"),
+        (Limits(handle_bytes=2000), None, "the limit handle_bytes=2000 is reached"),
+        (Limits(principal_handles=3), ADA, "the limit principal_handles=3 is reached"),
+        (Limits(principal_handle_bytes=2000), ADA, "the limit principal_handle_bytes=2000 is reached"),
+    ],
+    ids=["handles", "bytes", "principal-handles", "principal-bytes"],
+)
+async def test_a_full_store_names_its_limit(
+    handles: str | None,
+    limits: Limits,
+    principal: Principal | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = shop(flood, limits=limits, handles=handles)
+    async with reach(server, STATELESS) as peer:
+        caller = As(peer, principal)
+        cart = text(await caller.call("create"))
+        refused = outcome(await caller.call("flood", count=4, size=600))
+        grown = outcome(await caller.call("add", cart=cart, item="y" * 3000))
+        shown = outcome(await caller.call("show", cart=cart))
+        await caller.call("drop", cart=cart)
+        freed = outcome(await caller.call("create"))
+    server.close()
+    assert refused[0] is True
+    assert told in refused[1]
+    assert grown[0] is ("bytes" in told)
+    assert shown[0] is False
+    assert freed[0] is False
+
+
+@pytest.mark.parametrize("handles", [None, "state.sqlite"], ids=["memory", "sqlite"])
+async def test_one_principal_cannot_fill_the_store_for_others(
+    handles: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = shop(flood, limits=Limits(handles=10, principal_handles=5), handles=handles)
+    async with reach(server, STATELESS) as peer:
+        full = await As(peer, ADA).call("flood", count=10)
+        other = await As(peer, BEA).call("create")
+    server.close()
+    assert (full["isError"], "isError" in other) == (True, False)
+
+
+async def test_expired_handles_make_room() -> None:
+    server = shop(brief, handles=MemoryHandleStore(limits=Limits(handles=3)))
+    async with Client(server) as client:
+        for _ in range(10):
+            await client.call_tool("brief")
+        assert len([await one(client, "create") for _ in range(3)]) == 3
+
+
+# --- at once ---------------------------------------------------------------------------------------------------------
+
+
+async def test_two_edits_that_wait_for_each_other_are_both_ended() -> None:
+    ready = asyncio.Barrier(2)
+
+    async def swap(first: Handle[Cart], second: Handle[Cart]) -> str:
+        async with first.edit():
+            await ready.wait()
+            async with second.edit():
+                return "both"
+
+    async with Client(shop(swap, limits=Limits(handle_wait_seconds=0.05))) as client:
+        one_cart, other = await one(client, "create"), await one(client, "create")
+        results = await asyncio.gather(
+            client.call_tool("swap", {"first": one_cart, "second": other}, raise_on_error=False),
+            client.call_tool("swap", {"first": other, "second": one_cart}, raise_on_error=False),
+        )
+        assert any(each.is_error for each in results)
+        assert await one(client, "add", cart=one_cart, item="x") == ["x"]
+        assert await one(client, "add", cart=other, item="y") == ["y"]
+
+
+async def test_a_delete_during_an_edit_is_not_undone_by_it() -> None:
+    begun, deleted = asyncio.Event(), asyncio.Event()
+
+    async def hold(cart: Handle[Cart]) -> None:
+        async with cart.edit() as value:
+            value.items.append("back")
+            begun.set()
+            await deleted.wait()
+
+    async with Client(shop(hold)) as client:
+        cart = await one(client, "create")
+        holding = asyncio.ensure_future(client.call_tool("hold", {"cart": cart}, raise_on_error=False))
+        await begun.wait()
+        await client.call_tool("drop", {"cart": cart})
+        deleted.set()
+        assert (await holding).is_error
+        with pytest.raises(ToolError, match=INVALID):
+            await client.call_tool("show", {"cart": cart})

@@ -1,0 +1,228 @@
+"""``run("http", workers=N)``: real processes that share the load, are restarted, replaced and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.backplane.conftest import shared_redis
+from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.support import run_async
+from tests.transports.http.serving_support import BOTH, META, POLLING, modern_headers, notification, request, tool
+from tests.transports.http.shared.machines import Machine, machine, web_client
+from trunkline import Client, Server
+from trunkline.errors import ConfigError
+from trunkline.types import META_CLIENT_CAPABILITIES as META_CAPABILITIES
+
+__all__ = ["shared_redis"]
+
+STATELESS = "2026-07-28"
+
+
+@pytest.fixture
+def two() -> Iterator[Machine]:
+    """A server with two workers, without a backplane and without a key."""
+    with machine(workers=2, key=None) as started:
+        yield started
+
+
+async def served_by(server: Machine, calls: int = 20, revision: str = STATELESS) -> Counter[int]:
+    """Make calls, each on a connection of its own; return the processes that served them."""
+    served: Counter[int] = Counter()
+    for _ in range(calls):
+        async with Client(server.url, revision=revision) as client:
+            served[int((await client.call_tool("pid")).content[0].text)] += 1  # type: ignore[union-attr]
+    return served
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for a bounded time."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  what is observed has no event
+            await asyncio.sleep(0.01)
+
+
+def workers(server: Machine) -> set[int]:
+    return {child.pid for child in psutil.Process(server.process.pid).children()}
+
+
+async def test_the_workers_share_the_load(two: Machine) -> None:
+    served = await served_by(two, 20)
+    assert sorted(served.values()) == [10, 10]
+    assert set(served) == workers(two)
+
+
+async def test_a_worker_that_dies_is_restarted_and_the_others_serve_meanwhile(two: Machine) -> None:
+    before = workers(two)
+    os.kill(min(before), signal.SIGKILL)
+    await until(lambda: not _alive(min(before)))
+    assert sum((await served_by(two, 6)).values()) == 6
+    await until(lambda: len(workers(two)) == 2 and min(before) not in workers(two))
+    async with asyncio.timeout(30):
+        while len(await served_by(two, 4)) < 2:
+            pass
+
+
+async def test_a_signal_stops_the_workers_after_their_requests(two: Machine) -> None:
+    async with Client(two.url, revision=STATELESS) as client:
+        running = asyncio.create_task(client.call_tool("nap", {"seconds": 0.5}))
+        await until(lambda: two.process.poll() is None and bool(psutil.Process(two.process.pid).children()))
+        await asyncio.sleep(0.2)
+        two.process.send_signal(signal.SIGTERM)
+        assert not (await running).is_error
+    assert two.process.wait(20) == 0
+
+
+async def test_sighup_replaces_the_workers_one_after_another(two: Machine) -> None:
+    before = workers(two)
+    two.process.send_signal(signal.SIGHUP)
+    served = 0
+    async with asyncio.timeout(60):
+        while workers(two) & before or len(workers(two)) != 2:
+            served += sum((await served_by(two, 2)).values())
+    assert served > 0
+    assert set(await served_by(two, 4)) == workers(two)
+
+
+async def test_one_listener_serves_the_metrics_of_all_workers() -> None:
+    port = _free_port()
+    with machine(workers=2, key=None, metrics=port) as server:
+        assert sum((await served_by(server, 6)).values()) == 6
+        pages = await _pages(port, "metrics", "healthz", "readyz")
+        assert [status for status, _ in pages] == [200, 200, 200]
+        assert _calls(pages[0][1]) == 6
+        assert _value(pages[0][1], "trunkline_workers") == 2
+        assert _value(pages[0][1], "trunkline_ready") == 1
+        # A histogram has the calls of both workers.
+        assert 'trunkline_request_duration_seconds_count{method="tools/call"} 6' in pages[0][1]
+
+
+async def test_counts_never_go_back_when_workers_are_killed_or_replaced() -> None:
+    port = _free_port()
+    with machine(workers=2, key=None, metrics=port) as server:
+        await served_by(server, 4)
+        assert _calls((await _pages(port, "metrics"))[0][1]) == 4
+        before = workers(server)
+        os.kill(min(before), signal.SIGKILL)
+        await until(lambda: not _alive(min(before)))
+        await until(lambda: len(workers(server)) == 2)
+        assert _calls((await _pages(port, "metrics"))[0][1]) == 4
+        before = workers(server)
+        server.process.send_signal(signal.SIGHUP)
+        served = 4
+        async with asyncio.timeout(60):
+            while workers(server) & before or len(workers(server)) != 2:
+                served += sum((await served_by(server, 2)).values())
+                status, text = (await _pages(port, "metrics"))[0]
+                # No worker is stopped before its successor serves, and a replaced one reports its last counts.
+                assert (status, _calls(text)) == (200, served)
+                assert (await _pages(port, "readyz"))[0][0] == 200
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+async def _pages(port: int, *paths: str) -> list[tuple[int, str]]:
+    found = []
+    async with web_client() as client:
+        for path in paths:
+            async with client.http.get(f"http://127.0.0.1:{port}/{path}") as response:
+                found.append((response.status, await response.text()))
+    return found
+
+
+def _value(text: str, name: str) -> float:
+    return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+
+def _calls(text: str) -> float:
+    lines = [line for line in text.splitlines() if line.startswith("trunkline_tool_calls_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+async def test_workers_stop_when_their_supervisor_is_killed(two: Machine) -> None:
+    left = workers(two)
+    two.process.kill()
+    two.process.wait(10)
+    await until(lambda: not any(_alive(pid) for pid in left))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Machine) -> None:
+    async with web_client() as client:
+
+        async def call(**more: object) -> dict[str, Any]:
+            params = {
+                "name": "greet",
+                "arguments": {},
+                "_meta": {**META, META_CAPABILITIES: {"elicitation": {}}},
+                **more,
+            }
+            headers = {**modern_headers("tools/call", "greet"), "accept": BOTH}
+            async with client.http.post(two.url, json=request("tools/call", params), headers=headers) as response:
+                found: dict[str, Any] = (await response.json())["result"]
+                return found
+
+        asked = await call()
+        answers = {key: {"action": "accept", "content": {"value": "Ada"}} for key in asked["inputRequests"]}
+        result = await call(requestState=asked["requestState"], inputResponses=answers)
+        assert result["content"][0]["text"] == "hello Ada"
+
+
+async def test_without_a_backplane_handshake_clients_are_served_without_sessions(two: Machine) -> None:
+    assert sum((await served_by(two, 6, revision=POLLING)).values()) == 6
+    async with web_client() as client:
+        async with client.http.get(two.url, headers={"accept": "text/event-stream"}) as refused:
+            assert refused.status == 405
+        status, _ = await client.post(two, notification("notifications/initialized"))
+        assert status == 202
+
+
+@needs_redis
+async def test_with_a_backplane_a_session_is_served_by_all_workers(shared_redis: RedisServer) -> None:
+    with machine(workers=2, backplane=shared_redis.url) as server:
+        async with web_client() as client:
+            await client.open(server)
+            served = {(await client.post(server, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
+            assert served == {str(pid) for pid in workers(server)}
+
+
+def test_a_worker_that_cannot_start_ends_the_supervisor() -> None:
+    with machine(workers=2, key=None, path="nowhere", expect=False) as refused:
+        _, said = refused.process.communicate(timeout=30)
+    assert (refused.process.returncode, 'must start with "/"' in said) == (2, True)
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "4", 100_000], ids=repr)
+def test_a_number_of_workers_must_be_one(given: object) -> None:
+    from trunkline.server.workers import worker_count
+
+    with pytest.raises(ConfigError, match="workers="):
+        worker_count(given)
+
+
+def test_an_unknown_option_is_reported_before_anything_starts() -> None:
+    with pytest.raises(TypeError, match="did you mean 'port'"):
+        Server("test").run("http", workers=2, prot=1)  # type: ignore[call-arg]
+
+
+def test_several_workers_need_processes_of_their_own() -> None:
+    with pytest.raises(ConfigError, match=r"server.run\(\)"):
+        run_async(Server("test").run_async("http", workers=2))

@@ -1,0 +1,237 @@
+"""Deliberately broken variants of the code under test: each breaks one promise, and the simulation must notice it.
+
+Some are the bugs that the simulation has found, put back; others are what the design is there to prevent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from tests.simulation.backplane import Engine, SimulatedBackplane
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.extensions.tasks import backplane_backend, record
+from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+from trunkline.transports.http.server.shared import endpoint, sessions
+from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
+from trunkline.transports.http.server.shared.facts import LIFETIME
+from trunkline.transports.http.server.shared.streams import LogStream, ProducedStream
+from trunkline.transports.http.server.shared.worker import SharedWorker
+
+__all__ = ["BROKEN", "SEEDS", "broken"]
+
+Replace = Callable[[Any, str, Any], None]
+Patch = Callable[[Replace], None]
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+def _appends_repeated(replace: Replace) -> None:
+    """An append whose answer was lost is done again."""
+    replace(Engine, "repeats_appends", True)
+
+
+def _log_cleared_early(replace: Replace) -> None:
+    """The log of a session is cleared when an answer is stored, before its last frame is written."""
+    stored = ProducedStream._stored
+
+    def clear(self: Any, id: str, event: Any) -> None:
+        if event.last:
+            worker = self._shared_log._worker
+            worker.spawn(worker.backplane.delete(f"events:{self._shared_log._key}"))
+        stored(self, id, event)
+
+    replace(ProducedStream, "_stored", clear)
+
+
+def _terminations_ignored(replace: Replace) -> None:
+    """A worker does not hear which sessions were terminated by others."""
+    replace(SharedWorker, "_terminated_received", lambda *_: None)
+    replace(SharedWorker, "_load_terminated", _nothing)
+
+
+def _terminations_missed(replace: Replace) -> None:
+    """A worker does not read the terminated sessions again after a lost connection."""
+    load = SharedWorker._load_terminated
+
+    async def load_once(self: Any) -> None:
+        if not self._joined:
+            await load(self)
+
+    replace(SharedWorker, "_load_terminated", load_once)
+
+
+def _catch_up_given_up(replace: Replace) -> None:
+    """A worker that cannot read what it missed does not try again."""
+    catch_up = SharedWorker._catch_up
+
+    async def once(self: Any) -> None:
+        self._behind = False
+        try:
+            await catch_up(self)
+        finally:
+            self._deliver_early()
+
+    replace(SharedWorker, "_catch_up_again", once)
+
+
+def _stream_not_read_again(replace: Replace) -> None:
+    """A stream is not read again after a lost connection."""
+    replace(LogStream, "_missed", lambda _: None)
+
+
+def _stream_read_twice(replace: Replace) -> None:
+    """What is in the log, and arrives while it is read, is read twice."""
+    entry = LogStream._entry
+
+    def twice(self: Any, id: str, body: bytes) -> None:
+        self._position = ""
+        entry(self, id, body)
+
+    replace(LogStream, "_entry", twice)
+
+
+def _generation_ignored(replace: Replace) -> None:
+    """A worker goes on with its sessions after writes were lost."""
+    replace(SharedSessionEndpoint, "generation_changed", lambda _: None)
+
+
+def _announcements_missed(replace: Replace) -> None:
+    """A worker does not read the announcements that it missed."""
+    catch_up = SharedWorker._catch_up_announcements
+
+    async def catch_up_once(self: Any) -> None:
+        if not self._joined:
+            await catch_up(self)
+
+    replace(SharedWorker, "_catch_up_announcements", catch_up_once)
+
+
+def _notices_not_numbered(replace: Replace) -> None:
+    """Notices are stored without the announcement that they are of."""
+    replace(ProducedStream, "announce", lambda self, id, notify: notify())
+
+
+def _dead_workers_trusted(replace: Replace) -> None:
+    """A request whose worker died is not answered by any other."""
+    replace(SharedSessionEndpoint, "_answer_for", _nothing)
+
+
+def _answers_by_channel(replace: Replace) -> None:
+    """An answer goes only to a worker that is listening in this moment."""
+    replace(SharedWorker, "send_answer", SharedWorker.send)
+
+
+def _turns_not_released(replace: Replace) -> None:
+    """A turn that was acquired, although the answer was lost, is kept for ever."""
+    replace(endpoint, "release_turn", lambda *_: None)
+
+
+def _state_overwritten(replace: Replace) -> None:
+    """A change of a session's state overwrites one that was made at the same time."""
+
+    async def put(backplane: Any, key: str, old: bytes | None, new: bytes) -> bool:
+        return await backplane.put(key, new, ttl=LIFETIME)  # type: ignore[no-any-return]
+
+    replace(sessions, "_swap", put)
+
+
+def _limits_per_worker(replace: Replace) -> None:
+    """Each worker counts for itself."""
+
+    async def admit_here(self: Any, key: str, *, rate: float, burst: int) -> float:
+        own = vars(self).setdefault("_own", MemoryBackplane(MemoryStore(now=self._engine.store.now, random=bytes)))
+        wait: float = await own.admit(key, rate=rate, burst=burst)
+        if wait == 0.0:
+            self._engine.admitted.append(self._loop.time())
+        return wait
+
+    replace(SimulatedBackplane, "admit", admit_here)
+
+
+def _tasks_without_fencing(replace: Replace) -> None:
+    """A task is changed without a look whether another worker has changed it meanwhile."""
+    compare = SimulatedBackplane.replace
+
+    async def put(self: Any, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
+        if key.startswith("task:"):
+            return await self.put(key, new, ttl=ttl)  # type: ignore[no-any-return]
+        return await compare(self, key, old, new, ttl=ttl)
+
+    replace(SimulatedBackplane, "replace", put)
+
+
+def _leases_ignored(replace: Replace) -> None:
+    """A worker takes over the tasks of workers that are alive."""
+    take = SimulatedBackplane.take
+
+    async def take_any(self: Any, queue: str, holder: str, *, lease: float, limit: int = 1) -> Any:
+        return await take(self, queue, holder, lease=0.0, limit=limit)
+
+    replace(SimulatedBackplane, "take", take_any)
+
+
+def _tasks_run_again(replace: Replace) -> None:
+    """A task whose worker died runs again, although it did not declare that it may."""
+    again = record.start_again
+
+    def start(task: Any, runner: str, now: float) -> Any:
+        return again(msgspec.structs.replace(task, retry=9), runner, now)
+
+    replace(backplane_backend, "start_again", start)
+
+
+def _tasks_forgotten(replace: Replace) -> None:
+    """The tasks of a worker that died are taken over by no other."""
+
+    async def claim(self: Any, runner: str) -> tuple[()]:
+        return ()
+
+    replace(BackplaneTaskBackend, "claim", claim)
+
+
+#: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
+SEEDS = 600
+BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
+    {
+        "appends-repeated": (_appends_repeated, 191),
+        "log-cleared-early": (_log_cleared_early, 0),
+        "terminations-ignored": (_terminations_ignored, 0),
+        "terminations-missed": (_terminations_missed, 134),
+        "catch-up-given-up": (_catch_up_given_up, 69),
+        "stream-not-read-again": (_stream_not_read_again, 0),
+        "stream-read-twice": (_stream_read_twice, 17),
+        "generation-ignored": (_generation_ignored, 39),
+        "announcements-missed": (_announcements_missed, 0),
+        "notices-not-numbered": (_notices_not_numbered, 1),
+        "dead-workers-trusted": (_dead_workers_trusted, 1),
+        "answers-by-channel": (_answers_by_channel, 33),
+        "turns-not-released": (_turns_not_released, 71),
+        "state-overwritten": (_state_overwritten, 14),
+        "limits-per-worker": (_limits_per_worker, 3),
+        "tasks-without-fencing": (_tasks_without_fencing, 54),
+        "leases-ignored": (_leases_ignored, 2),
+        "tasks-run-again": (_tasks_run_again, 14),
+        "tasks-forgotten": (_tasks_forgotten, 30),
+    }
+)
+
+
+@contextlib.contextmanager
+def broken(name: str | None) -> Iterator[None]:
+    """Break the code under test in one way; None leaves it as it is."""
+    with contextlib.ExitStack() as restore:
+
+        def replace(owner: Any, attribute: str, value: Any) -> None:
+            restore.callback(setattr, owner, attribute, vars(owner)[attribute])
+            setattr(owner, attribute, value)
+
+        if name is not None:
+            BROKEN[name][0](replace)
+        yield

@@ -1,0 +1,395 @@
+"""What the clients of a soak do: operations on sessions of every era, each checked when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.soak.ledger import Ledger
+from tests.soak.listeners import URI, GetListener, ListenStream
+from tests.soak.sessions import RETRY_SECONDS, Answered, Lost, Refused, SoakSession
+from trunkline import Client
+from trunkline.errors import BackplaneUnavailable, HttpError, LinkError, RequestFailed
+from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST, NEWEST_HANDSHAKE
+
+__all__ = ["Crowd"]
+
+#: Requests under way at a time: as many as keep two cores busy without making every answer late.
+ACTORS = 12
+STATELESS, LEGACY = 4, 8
+GET_LISTENERS, LISTENERS = 60, 40
+#: Seconds between two notices to everybody.
+TICK_SECONDS = 1.0
+#: Everybody hears of the last notices within this time.
+SETTLE_SECONDS = 60.0
+#: Every worker has heard of the end of a session within this time, on a busy machine too.
+HEARD_SECONDS = 5.0
+#: A notice whose worker is killed so many seconds after its call is answered may not have left it: Redis may be gone.
+UNANNOUNCED_SECONDS = 20.0
+
+
+class Crowd:
+    """All clients, and what they were promised."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, ledger: Ledger, *, sessions: int, seed: int) -> None:
+        """Prepare so many sessions; nothing is sent yet."""
+        self._http = http
+        self._url = url
+        self._ledger = ledger
+        self._random = random.Random(seed)
+        streamable = HANDSHAKE_NAMES[1:]
+        self.sessions = [SoakSession(http, url, streamable[n % len(streamable)], ledger) for n in range(sessions)]
+        self._gets = [GetListener(each) for each in self.sessions[:GET_LISTENERS]]
+        self._streams = [ListenStream(http, url, ledger) for _ in range(LISTENERS)]
+        self._listening: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
+        self._stopping = False
+        #: The process that sent each notice, and when its call was answered; None if it was not.
+        self._ticks: dict[int, tuple[int, float] | None] = {}
+        self._touches = 0
+        #: What each listen stream had heard before the last notice.
+        self._final: list[int] = []
+        self.tasks = TaskBook(ledger)
+
+    async def open(self) -> None:
+        """Open all sessions, a few at a time, and all streams."""
+        waiting = list(self.sessions)
+
+        async def some() -> None:
+            while waiting:
+                await waiting.pop().open()
+
+        await asyncio.gather(*(some() for _ in range(ACTORS)))
+        for listener in self._gets:
+            await self._change(listener.session, "resources/subscribe", {"uri": URI})
+        await self.listen()
+
+    def move(self, http: aiohttp.ClientSession) -> None:
+        """Use other connections from now on."""
+        self._http = http
+        for session in self.sessions:
+            session.http = http
+        for stream in self._streams:
+            stream.http = http
+
+    async def listen(self) -> None:
+        """Open the streams that stay open, and wait until they are."""
+        streams: list[GetListener | ListenStream] = [*self._gets, *self._streams]
+        for each in streams:
+            each.opened.clear()
+        self._listening = [asyncio.create_task(each.run()) for each in streams]
+        async with asyncio.timeout(SETTLE_SECONDS):
+            for each in streams:
+                await each.opened.wait()
+
+    def start(self) -> None:
+        """Let everybody work until `stop`."""
+        self._stopping = False
+        seeds = [self._random.randrange(1 << 30) for _ in range(ACTORS + STATELESS + LEGACY)]
+        work = [self._actor(random.Random(each)) for each in seeds[:ACTORS]]
+        work += [self._client(random.Random(each), NEWEST.name, "") for each in seeds[ACTORS : ACTORS + STATELESS]]
+        work += [self._client(random.Random(each), HANDSHAKE_NAMES[0], "/sse") for each in seeds[ACTORS + STATELESS :]]
+        self._running = [asyncio.create_task(each) for each in (*work, self._notices())]
+
+    async def stop(self) -> None:
+        """Let everybody finish what is under way."""
+        self._stopping = True
+        await asyncio.gather(*self._running)
+
+    async def close(self) -> None:
+        """End the streams that stay open."""
+        for each in self._listening:
+            each.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+
+    # --- handshake sessions ---
+
+    async def _actor(self, choose: random.Random) -> None:
+        operations: list[Callable[[SoakSession, random.Random], Awaitable[None]]] = [
+            *[self._add] * 8, *[self._walk] * 3, *[self._ask] * 2, self._level, self._reopen, self._task,
+        ]  # fmt: skip
+        while not self._stopping:
+            session = choose.choice(self.sessions)
+            if session.closed:
+                continue
+            operation, begun = choose.choice(operations), time.monotonic()
+            what = operation.__name__.removeprefix("_")
+            session.users += 1
+            try:
+                await operation(session, choose)
+            except Lost:
+                self._ledger.lost(what, begun)
+            except Refused:
+                if what == "add":
+                    self._ledger.fault("a call that needs nothing of Redis was refused")
+                self._ledger.refused(what, begun)
+            except TimeoutError:
+                self._ledger.fault(f"{what} was not answered in time")
+            finally:
+                session.users -= 1
+            self._ledger.counts["requests in sessions"] += 1
+
+    def _check(self, what: str, found: Answered, begun: float, wanted: str) -> bool:
+        """Check that there was one answer, the right one or a clear error; return whether it is the right one."""
+        if found.doubled:
+            self._ledger.fault(f"{what} was answered twice")
+        if found.answer is None:
+            self._ledger.fault(f"{what} got {found.status}, and no answer: {found.reason[:200]}")
+        elif found.worker_gone:
+            self._ledger.unknown(what, begun)
+        elif found.text != wanted:
+            self._ledger.fault(f"{what} was answered with {str(found.answer)[:300]}")
+        else:
+            return True
+        return False
+
+    async def _add(self, session: SoakSession, choose: random.Random) -> None:
+        a, begun = choose.randrange(1000), time.monotonic()
+        self._check("add", await session.call("add", {"a": a, "b": 1}), begun, str(a + 1))
+
+    async def _walk(self, session: SoakSession, choose: random.Random) -> None:
+        n, begun = choose.randint(3, 25), time.monotonic()
+        found = await session.call("walk", {"n": n}, leave_after=choose.choice((None, 1, n // 2)))
+        right = self._check("walk", found, begun, f"walked {n}")
+        steps = [each["data"] for each in found.notifications]
+        wanted = [f"step {step}" for step in range(n)]
+        self._ledger.counts["events of calls, each once and in order"] += len(steps)
+        if steps != (wanted if right else wanted[: len(steps)]) and not (right and not steps):
+            self._ledger.fault(f"the events of a walk of {n} were {steps}")
+        elif right and not steps:
+            # Redis was gone: the answer is sent without what came before.
+            self._ledger.refused("the events of a walk", begun)
+
+    async def _ask(self, session: SoakSession, choose: random.Random) -> None:
+        if session.revision in HANDSHAKE_NAMES[:2]:
+            return  # These have no elicitation.
+        key, begun = f"k{choose.randrange(1 << 20)}", time.monotonic()
+        found = await session.call("ask", {"key": key})
+        self._check("ask", found, begun, f"{key} answer-{found.id}")
+
+    async def _level(self, session: SoakSession, choose: random.Random) -> None:
+        await self._change(session, "logging/setLevel", {"level": choose.choice(("debug", "info"))})
+
+    async def _change(self, session: SoakSession, method: str, params: Any) -> None:
+        status, answer = await session.post(session.next_request(method, params))
+        if status != 200 or "result" not in answer:
+            self._ledger.fault(f"{method} got {status}: {str(answer)[:200]}")
+
+    async def _reopen(self, session: SoakSession, choose: random.Random) -> None:
+        """End a session, see that it is gone everywhere, and open another in its place."""
+        index = self.sessions.index(session)
+        if index < GET_LISTENERS or session is self.sessions[-1] or session.keep or session.users > 1:
+            return
+        session.closed = True
+        fresh = SoakSession(self._http, self._url, session.revision, self._ledger)
+        await fresh.open()
+        self.sessions[index] = fresh
+        async with asyncio.timeout(SETTLE_SECONDS):
+            while await self._delete(session) != 204:  # noqa: ASYNC110  what is observed has no event
+                await asyncio.sleep(RETRY_SECONDS)
+            # Other workers hear of it a moment later.
+            gone, ended = 0, time.monotonic()
+            while gone < 8:
+                try:
+                    status, _ = await session.post(session.next_request("ping", {}))
+                except (Lost, Refused):
+                    continue
+                # A worker that has not heard of it because Redis is gone serves it until Redis is back.
+                late = time.monotonic() - ended > HEARD_SECONDS
+                if status != 404 and late and not self._ledger.was_gone(ended):
+                    self._ledger.fault(f"a session that had ended still got {status}")
+                gone = gone + 1 if status == 404 else 0
+        self._ledger.counts["sessions ended and opened anew"] += 1
+
+    async def _delete(self, session: SoakSession) -> int:
+        begun = time.monotonic()
+        try:
+            async with self._http.delete(self._url, headers=session.headers) as response:
+                # Its first answer may have been lost.
+                return 204 if response.status == 404 else response.status
+        except (aiohttp.ClientError, OSError):
+            self._ledger.lost("delete", begun)
+            return 0
+
+    # --- tasks ---
+
+    async def _task(self, session: SoakSession, choose: random.Random) -> None:
+        """Create a task at one worker; any worker is asked for it later."""
+        if session.revision != NEWEST_HANDSHAKE.name or not self.tasks.shared:
+            return
+        tool = choose.choice(("work_once", "work_again"))
+        name = self.tasks.new_name()
+        arguments = {"name": name, "seconds": round(choose.uniform(0.1, 4.0), 1)}
+        params = {"name": tool, "arguments": arguments, "task": {"ttl": 3_600_000}}
+        status, answer = await session.post(session.next_request("tools/call", params))
+        if status != 200 or "task" not in answer.get("result", {}):
+            self._ledger.fault(f"a task was not created: {status} {str(answer)[:200]}")
+            return
+        session.keep = True
+        self.tasks.created(answer["result"]["task"]["taskId"], name, tool, session)
+
+    # --- clients of ours: the stateless era, and the transport of 2024 ---
+
+    async def _client(self, choose: random.Random, revision: str, path: str) -> None:
+        async def answer(_: Any) -> str:
+            return "stateless"
+
+        kinds = ("add", "add", "walk", *(("ask", "task") if revision == NEWEST.name else ()))
+        while not self._stopping:
+            begun, kind = time.monotonic(), "connect"
+            try:
+                async with AsyncExitStack() as stack:
+                    client = await stack.enter_async_context(
+                        Client(f"{self._url}{path}", revision=revision, elicitation=answer)
+                    )
+                    while not self._stopping:
+                        begun, kind = time.monotonic(), choose.choice(kinds)
+                        await self._use(client, kind, revision)
+            except (LinkError, RequestFailed) as error:
+                # A client of 2024 whose event stream is refused reports that its POST, the first attempt, was.
+                legacy = "takes GET" in str(error)
+                refused = isinstance(error, HttpError) and error.status == 503
+                if refused or legacy or isinstance(error, BackplaneUnavailable):
+                    self._ledger.refused(f"a call in {revision}", begun)
+                    if revision == NEWEST.name and kind != "task":
+                        self._ledger.fault(f"a stateless {kind} was refused")
+                else:
+                    self._ledger.lost(f"a call in {revision} ({error})", begun)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _use(self, client: Client, kind: str, revision: str) -> None:
+        if kind == "task":
+            name = self.tasks.new_name()
+            handle = await client.start_task("work_again", {"name": name, "seconds": 0.2})
+            result, wanted = await handle.result(timeout=SETTLE_SECONDS), f"{name} done"
+            self._ledger.counts["tasks of stateless clients completed"] += 1
+        elif kind == "ask":
+            result, wanted = await client.call_tool("ask", {"key": "k"}), "k stateless"
+        elif kind == "walk":
+            result, wanted = await client.call_tool("walk", {"n": 5}), "walked 5"
+        else:
+            result, wanted = await client.call_tool("add", {"a": 1, "b": 2}), "3"
+        self._ledger.counts[f"calls in {revision}"] += 1
+        if result.text != wanted:
+            self._ledger.fault(f"{kind} in {revision} was answered with {result.text[:200]}")
+
+    # --- notices ---
+
+    async def _notices(self) -> None:
+        sender = self.sessions[-1]
+        while not self._stopping:
+            await self._notify(sender)
+            await asyncio.sleep(TICK_SECONDS)
+        # Everybody must hear of these: nothing is killed any more, and what was sent before has arrived.
+        await asyncio.sleep(2 * TICK_SECONDS)
+        self._final = [stream.updates for stream in self._streams]
+        await self._notify(sender)
+
+    async def _notify(self, sender: SoakSession) -> None:
+        number = len(self._ticks) + 1
+        self._ticks[number] = None
+        begun = time.monotonic()
+        try:
+            found = await sender.call("tick", {"n": number})
+            if found.text is not None:
+                self._ticks[number] = (int(found.text), time.monotonic())
+            self._touches += 1
+            await sender.call("touch", {})
+        except Lost:
+            self._ledger.lost("a notice", begun)
+        except Refused:
+            self._ledger.refused("a notice", begun)
+
+    async def settle(self) -> None:
+        """Check who heard what, once everybody had the time to."""
+        heard = set[int]()
+
+        def complete() -> bool:
+            heard.update(*(each.ticks for each in self._gets))
+            streams = zip(self._streams, self._final, strict=True)
+            return (
+                max(self._ticks) in heard
+                and all(set(each.ticks) == heard for each in self._gets)
+                and all(stream.updates > before for stream, before in streams)
+            )
+
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not complete() and time.monotonic() < deadline:  # noqa: ASYNC110  (the same)
+            await asyncio.sleep(RETRY_SECONDS)
+        self._ledger.counts["notices to all sessions"] += len(heard)
+        for number, sent in self._ticks.items():
+            if number not in heard and sent is not None:
+                killed = self._ledger.kills.get(sent[0])
+                if killed is None or killed - sent[1] > UNANNOUNCED_SECONDS:
+                    self._ledger.fault(f"notice {number} was heard by no session")
+        for index, each in enumerate(self._gets):
+            self._ledger.counts["notices received, each once"] += len(each.ticks)
+            if missing := sorted(heard - set(each.ticks)):
+                self._ledger.fault(f"GET stream {index} ({each.session.revision}) missed the notices {missing}")
+            if doubled := {number: times for number, times in each.ticks.items() if times > 1}:
+                self._ledger.fault(f"GET stream {index} ({each.session.revision}) heard notices twice: {doubled}")
+            if each.updates > self._touches:
+                self._ledger.fault(f"GET stream {index} heard {each.updates} updates of {self._touches}")
+        for index, (stream, before) in enumerate(zip(self._streams, self._final, strict=True)):
+            self._ledger.counts["updates received by listen streams"] += stream.updates
+            if stream.updates - before != 1:
+                self._ledger.fault(f"listen stream {index} heard the last update {stream.updates - before} times")
+            if stream.updates > self._touches:
+                self._ledger.fault(f"listen stream {index} heard {stream.updates} updates of {self._touches}")
+
+
+class TaskBook:
+    """The tasks that clients were told of."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Start without tasks."""
+        self._ledger = ledger
+        self._known: dict[str, tuple[str, str, SoakSession]] = {}
+        self._numbers = 0
+        #: Whether the workers share tasks.
+        self.shared = True
+
+    def new_name(self) -> str:
+        """Return a name that no other task has."""
+        self._numbers += 1
+        return f"task{self._numbers}"
+
+    def created(self, id: str, name: str, tool: str, session: SoakSession) -> None:
+        """Record a task that was acknowledged."""
+        self._known[id] = (name, tool, session)
+
+    async def settle(self, file: Path) -> None:
+        """Ask for every task until it has ended, then compare with what was done."""
+        states = {id: await self._ended(id, session) for id, (_, _, session) in self._known.items()}
+        notes = await asyncio.to_thread(file.read_text, encoding="utf-8")
+        for id, (name, tool, _) in self._known.items():
+            state, runs = states[id], notes.count(f"run {name}\n")
+            self._ledger.counts[f"tasks {state}"] += 1
+            if state not in ("completed", "failed"):
+                self._ledger.fault(f"task {name} of {tool} did not end: {state}")
+            if tool == "work_once" and runs > 1:
+                self._ledger.fault(f"task {name} ran {runs} times and may run once")
+            if tool == "work_again" and state != "completed":
+                self._ledger.fault(f"task {name} may run again, and is {state}")
+            if state == "completed" and notes.count(f"end {name}\n") != 1:
+                self._ledger.counts["tasks that finished twice"] += 1
+
+    async def _ended(self, id: str, session: SoakSession) -> str:
+        deadline, state = time.monotonic() + 2 * SETTLE_SECONDS, "unknown"
+        while time.monotonic() < deadline:
+            try:
+                status, answer = await session.post(session.next_request("tasks/get", {"taskId": id}))
+            except (Lost, Refused):
+                continue
+            state = answer["result"]["status"] if status == 200 and "result" in answer else f"{status} {answer}"
+            if state != "working":
+                break
+            await asyncio.sleep(RETRY_SECONDS)
+        return state

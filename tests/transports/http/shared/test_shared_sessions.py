@@ -1,0 +1,502 @@
+"""Handshake sessions that several workers share: any worker serves any request of any session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.transports.http.serving_support import (
+    POLLING,
+    Call,
+    SessionClient,
+    ask,
+    authenticate,
+    initialize,
+    notification,
+    post,
+    request,
+    tool,
+)
+from tests.transports.http.shared.workers import KEY, Fleets, Worker, at
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import HANDSHAKE_NAMES
+
+STREAMING = HANDSHAKE_NAMES[1:]
+ASKED: dict[str, Any] = {"elicitation": {}}
+
+
+async def over(*calls: Call) -> None:
+    for call in calls:
+        call.hang_up()
+        await call.ended()
+
+
+def text(answer: Any) -> str:
+    return str(answer["result"]["content"][0]["text"])
+
+
+def answer(asked: Any, name: str) -> dict[str, Any]:
+    """The answer to an elicitation."""
+    return {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"value": name}}}
+
+
+def closed(worker: Worker, client: SessionClient) -> bool:
+    return client.id not in worker.app.sessions.by_id
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_NAMES)
+async def test_a_session_opened_at_one_worker_is_served_by_another(fleets: Fleets, revision: str) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, revision)
+        called = await at(client, other).post(tool("add", a=2, b=3)).whole()
+        assert (called.status, text(called.json)) == (200, "5")
+
+
+async def test_what_the_client_declared_is_known_at_every_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        plain, asked = await SessionClient.open(one.app), await SessionClient.open(one.app, capabilities=ASKED)
+        refused = await at(plain, other).post(tool("ask_name")).whole()
+        call = at(asked, other).post(tool("ask_name"))
+        question = await call.message()
+        assert refused.json["result"]["isError"]
+        assert question["method"] == "elicitation/create"
+        await at(asked, other).post(answer(question, "Ada")).whole()
+        assert text(await call.message()) == "Ada"
+
+
+async def test_another_principal_may_not_use_the_session(fleets: Fleets) -> None:
+    async with fleets(auth=authenticate) as (one, other):
+        client = await SessionClient.open(one.app, token="ada")
+        assert text((await at(client, other).post(tool("who")).whole()).json) == "ada"
+        for worker in (one, other):
+            stranger = SessionClient(worker.app, client.id, client.revision, "eve")
+            assert (await stranger.post(tool("who")).whole()).status == 404
+
+
+@pytest.mark.parametrize("id", ["x", "", "AAAA" * 20, "A" * 5000], ids=["short", "empty", "forged", "long"])
+async def test_an_id_that_was_not_sealed_here_is_of_no_session(fleets: Fleets, id: str) -> None:
+    async with fleets(1) as (one,):
+        client = SessionClient(one.app, id, POLLING, None)
+        assert (await client.post(tool("add")).whole()).status == 404
+
+
+async def test_a_changed_id_is_of_no_session(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        changed = client.id[:-9] + ("A" if client.id[-9] != "A" else "B") + client.id[-8:]
+        assert (await SessionClient(other.app, changed, POLLING, None).post(tool("add")).whole()).status == 404
+
+
+async def test_an_id_is_short_and_large_facts_are_stored(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        small = await SessionClient.open(one.app)
+        large = await SessionClient.open(one.app, capabilities={"experimental": {"x" * 5000: {}}, **ASKED})
+        assert (len(small.id) < 500, len(large.id) < 500) == (True, True)
+        call = at(large, other).post(tool("ask_name"))
+        assert (await call.message())["method"] == "elicitation/create"
+        await over(call)
+
+
+async def test_a_failed_handshake_opens_no_session(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        refused = await post(one.app, request("initialize", {"nonsense": 1})).whole()
+        assert "mcp-session-id" not in refused.headers
+
+
+async def test_a_wrong_revision_is_refused_at_every_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, POLLING)
+        wrong = SessionClient(other.app, client.id, HANDSHAKE_NAMES[1], None)
+        assert (await wrong.post(tool("add")).whole()).status == 400
+
+
+# --- what goes to a request at another worker -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_NAMES[2:])
+async def test_an_elicitation_of_one_worker_is_answered_at_another(fleets: Fleets, revision: str) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, revision, capabilities=ASKED)
+        call = client.post(tool("ask_name"))
+        question = await call.message()
+        posted = await at(client, other).post(answer(question, "Ada")).whole()
+        assert (posted.status, text(await call.message())) == (202, "Ada")
+
+
+async def test_a_request_is_cancelled_from_another_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        call = client.post(tool("wait", id=7))
+        await one.workshop.started.wait()
+        await at(client, other).post(notification("notifications/cancelled", {"requestId": 7})).whole()
+        async with asyncio.timeout(10):
+            await one.workshop.cancelled.wait()
+        assert (await call.whole()).status == 202
+
+
+async def test_a_request_is_cancelled_at_its_own_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, _):
+        client = await SessionClient.open(one.app)
+        call = client.post(tool("wait", id="x"))
+        await one.workshop.started.wait()
+        await client.post(notification("notifications/cancelled", {"requestId": "x"})).whole()
+        await call.whole()
+        assert one.workshop.cancelled.is_set()
+
+
+async def test_an_answer_for_a_worker_that_is_gone_is_refused_at_once(fleets: Fleets) -> None:
+    async with fleets() as (one, _):
+        client = await SessionClient.open(one.app, capabilities=ASKED)
+        refused = await client.post(answer({"id": "0123456789ab-7.1"}, "Ada")).whole()
+        assert (refused.status, "has ended" in refused.json["error"]["message"]) == (410, True)
+
+
+@pytest.mark.parametrize("id", [5, "x", "x.1", None], ids=repr)
+async def test_an_answer_to_nothing_is_ignored(fleets: Fleets, id: Any) -> None:
+    async with fleets(1) as (one,):
+        client = await SessionClient.open(one.app)
+        assert (await client.post({"jsonrpc": "2.0", "id": id, "result": {}}).whole()).status in (202, 400)
+
+
+# --- the GET stream ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", STREAMING)
+async def test_a_change_at_one_worker_is_notified_on_the_get_stream_of_another(fleets: Fleets, revision: str) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, revision)
+        listening = await at(client, other).listening()
+        await client.post(tool("grow")).whole()
+        assert (await listening.message())["method"] == "notifications/tools/list_changed"
+        await over(listening)
+
+
+async def test_a_change_is_notified_once_to_each_session(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        clients = [await SessionClient.open(one.app), await SessionClient.open(other.app)]
+        streams = [await clients[0].listening(), await clients[1].listening(), await at(clients[0], other).listening()]
+        await clients[0].post(tool("grow")).whole()
+        one.workshop.server.notify("acme/tick", {"number": 1})
+        heard = [[(await stream.message())["method"] for _ in range(2)] for stream in streams[:2]]
+        assert heard == [["notifications/tools/list_changed", "acme/tick"]] * 2
+        assert [stream.messages for stream in streams] == [[], [], []]
+        await over(*streams)
+
+
+async def test_changes_while_nobody_listens_are_notified_by_the_next_get_stream(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        first = await client.listening()
+        other.workshop.server.notify("acme/tick", {"number": 1})
+        await first.message()
+        await over(first)
+        await settled(one, other)
+        other.workshop.server.notify("acme/tick", {"number": 2})
+        await client.post(tool("grow")).whole()
+        await settled(one, other)
+        second = await at(client, other).listening()
+        heard = [await second.message() for _ in range(2)]
+        assert {each["method"] for each in heard} == {"acme/tick", "notifications/tools/list_changed"}
+        await over(second)
+
+
+async def settled(*workers: Worker) -> None:
+    """Wait until nothing is on its way between the workers."""
+    for worker in workers:
+        shared = worker.app._session_endpoint._worker  # type: ignore[attr-defined]
+        while tasks := [task for task in shared._tasks if not task.done()]:
+            await asyncio.wait(tasks)
+    for worker in workers:
+        await worker.backplane.publish("nobody", b"")
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+
+
+async def test_a_second_get_stream_stands_by_until_the_first_ends(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        first, second = await client.listening(), await at(client, other).listening()
+        one.workshop.server.notify("acme/tick", {"number": 1})
+        assert (await first.message())["params"] == {"number": 1}
+        await over(first)
+        await settled(one, other)
+        other.workshop.server.notify("acme/tick", {"number": 2})
+        assert (await second.message())["params"] == {"number": 2}
+        await over(second)
+
+
+async def test_a_resumed_get_stream_misses_nothing_and_repeats_nothing(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        first = await client.listening()
+        for number in range(3):
+            one.workshop.server.notify("acme/tick", {"number": number})
+        events = [await first.event() for _ in range(3)]
+        await over(first)
+        second = await at(client, other).listening(last=events[0].id)
+        assert [(await second.message())["params"]["number"] for _ in range(2)] == [1, 2]
+        one.workshop.server.notify("acme/tick", {"number": 3})
+        assert (await second.message())["params"] == {"number": 3}
+        await over(second)
+
+
+async def test_a_client_is_not_notified_again_of_what_a_worker_stored_before_it_died(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        first = await client.listening()
+        other.workshop.server.notify("acme/tick", {"number": 1})
+        event = await first.event()
+        while not event.data:
+            event = await first.event()
+        # Nothing has stored how far the client is.
+        await one.backplane.aclose()
+        second = await at(client, other).listening(last=event.id)
+        other.workshop.server.notify("acme/tick", {"number": 2})
+        assert (await second.message())["params"] == {"number": 2}
+        await over(first, second)
+
+
+async def test_a_turn_that_no_response_has_is_released(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        await at(client, other).post(tool("add")).whole()
+        key = next(iter(one.app.sessions.by_key))
+        name = other.app._session_endpoint._worker.id
+        # As if the answer to the worker that acquired it had been lost, so that its response was refused.
+        await one.backplane.put(f"get:{key}", f"{name}-999".encode(), ttl=60)
+        listening = await client.listening()
+        other.workshop.server.notify("acme/tick", {"number": 1})
+        async with asyncio.timeout(30):
+            assert (await listening.message())["params"] == {"number": 1}
+        await over(listening)
+
+
+# --- resuming a request -----------------------------------------------------------------------------------------------
+
+
+async def test_the_stream_of_a_request_is_resumed_at_another_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, POLLING)
+        call = client.post(tool("wait", say="hello"))
+        opening = await call.opening()
+        hello = await call.event()
+        call.hang_up()
+        resumed = at(client, other).get(last=opening.id)
+        assert (await resumed.event()).id == hello.id
+        one.workshop.proceed.set()
+        assert text(await resumed.message()) == "done hello"
+        await resumed.whole()
+        again = at(client, other).get(last=hello.id)
+        assert text(await again.message()) == "done hello"
+        await again.whole()
+
+
+async def test_a_stream_that_was_released_is_fetched_at_another_worker(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, POLLING)
+        call = client.post(tool("poll"))
+        await one.workshop.started.wait()
+        await call.whole()
+        last = call.taken()[-1].id
+        resumed = at(client, other).get(last=last)
+        assert await resumed.head() == 200
+        one.workshop.proceed.set()
+        messages = [await resumed.message() for _ in range(2)]
+        assert (messages[0]["params"]["data"], text(messages[1])) == ("after", "left True")
+
+
+async def test_an_answer_that_was_received_is_not_repeated(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, POLLING)
+        call = await client.post(tool("steps")).whole()
+        last = call.taken()[-1].id
+        resumed = await at(client, other).get(last=last).whole()
+        assert (resumed.status, resumed.messages) == (200, [])
+
+
+@pytest.mark.parametrize("last", ["1-1", "nonsense", "99999999999999-0"])
+async def test_an_unknown_event_cannot_be_resumed(fleets: Fleets, last: str) -> None:
+    async with fleets(1) as (one,):
+        client = await SessionClient.open(one.app)
+        assert (await client.get(last=last).whole()).status == 400
+
+
+async def test_an_event_of_another_session_cannot_be_resumed(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        client, other = await SessionClient.open(one.app, POLLING), await SessionClient.open(one.app, POLLING)
+        call = await client.post(tool("steps")).whole()
+        assert (await other.get(last=call.taken()[0].id).whole()).status == 400
+
+
+async def test_the_ids_of_events_are_those_of_the_log(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        client = await SessionClient.open(one.app, POLLING)
+        call = await client.post(tool("steps")).whole()
+        key = next(iter(one.app.sessions.by_key))
+        logged = await one.backplane.read(f"events:{key}")
+        assert [event.id for event in call.taken()] == [entry.id for entry in logged or ()]
+
+
+# --- what a client changes --------------------------------------------------------------------------------------------
+
+
+async def test_the_log_level_holds_at_every_worker(fleets: Fleets) -> None:
+    async with fleets(3) as (one, other, third):
+        client = await SessionClient.open(one.app)
+        await at(client, other).post(tool("add")).whole()
+        await client.post(request("logging/setLevel", {"level": "error"})).whole()
+        await settled(one, other, third)
+        answers = [await at(client, worker).post(tool("steps")).whole() for worker in (one, other, third)]
+        assert [call.headers["content-type"] for call in answers] == ["application/json"] * 3
+
+
+async def test_a_subscription_made_at_one_worker_is_heard_at_another(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        listening = await at(client, other).listening()
+        await client.post(request("resources/subscribe", {"uri": "note://one"})).whole()
+        await settled(one, other)
+        one.workshop.server.changed("note://one")
+        heard = await listening.message()
+        assert (heard["method"], heard["params"]["uri"]) == ("notifications/resources/updated", "note://one")
+        await at(client, other).post(request("resources/unsubscribe", {"uri": "note://one"})).whole()
+        await settled(one, other)
+        one.workshop.server.changed("note://one")
+        one.workshop.server.notify("acme/tick", {"number": 1})
+        assert (await listening.message())["method"] == "acme/tick"
+        await over(listening)
+
+
+async def test_changes_at_two_workers_at_once_are_both_kept(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        one.workshop.server.resource("note://two", name="two")(lambda: "second")
+        other.workshop.server.resource("note://two", name="two")(lambda: "second")
+        subscribe = [request("resources/subscribe", {"uri": uri}) for uri in ("note://one", "note://two")]
+        calls = [client.post(subscribe[0]), at(client, other).post(subscribe[1])]
+        assert [(await call.whole()).status for call in calls] == [200, 200]
+        await settled(one, other)
+        held = [next(iter(worker.app.sessions.by_id.values())).session for worker in (one, other)]
+        assert [session.subscriptions for session in held if session] == [{"note://one", "note://two"}] * 2
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_session_is_gone_at_every_worker(fleets: Fleets) -> None:
+    async with fleets(3) as (one, other, third):
+        client = await SessionClient.open(one.app)
+        await at(client, other).post(tool("add")).whole()
+        assert (await at(client, other).delete().whole()).status == 204
+        await settled(one, other, third)
+        statuses = [(await at(client, worker).post(tool("add")).whole()).status for worker in (one, other, third)]
+        assert statuses == [404, 404, 404]
+
+
+async def test_deleting_ends_what_runs_at_other_workers(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        call, listening = client.post(tool("wait")), await client.listening()
+        await one.workshop.started.wait()
+        await at(client, other).delete().whole()
+        assert (await call.whole()).status == 404
+        await listening.whole()
+        assert one.workshop.cancelled.is_set()
+
+
+async def test_a_worker_that_starts_later_knows_the_deleted_sessions(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        client = await SessionClient.open(one.app)
+        await client.delete().whole()
+        late = Worker(_another(one))
+        late.app.start()
+        assert (await at(client, late).post(tool("add")).whole()).status == 404
+        await late.app.aclose()
+
+
+def _another(worker: Worker) -> Any:
+    """Another backplane onto the same store."""
+    backplane: Any = worker.backplane
+    if hasattr(backplane, "_store"):
+        return type(backplane)(backplane._store)
+    pool = backplane._client.connection_pool.connection_kwargs
+    name = backplane._prefix.removeprefix("{trunkline:").removesuffix("}:")
+    return type(backplane)(f"redis://{pool['host']}:{pool['port']}/0", name=name)
+
+
+async def test_a_worker_that_stops_leaves_the_session_to_the_others(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app)
+        await one.app.aclose()
+        assert (await at(client, other).post(tool("add")).whole()).status == 200
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_outlives_the_rotation_of_keys(fleets: Fleets) -> None:
+    async with fleets(1, state_keys=[KEY]) as (old,):
+        client = await SessionClient.open(old.app)
+        new = Worker(_another(old), state_keys=["11" * 32, KEY])
+        new.app.start()
+        assert (await at(client, new).post(tool("add")).whole()).status == 200
+        await new.app.aclose()
+
+
+async def test_other_keys_open_no_session(fleets: Fleets) -> None:
+    async with fleets(1, state_keys=[KEY]) as (old,):
+        client = await SessionClient.open(old.app)
+        new = Worker(_another(old), state_keys=["11" * 32])
+        new.app.start()
+        assert (await at(client, new).post(tool("add")).whole()).status == 404
+        await new.app.aclose()
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_holds_a_bounded_number_of_sessions(fleets: Fleets) -> None:
+    async with fleets(1, limits=Limits(sessions=3)) as (one,):
+        clients = [await SessionClient.open(one.app) for _ in range(6)]
+        await settled(one)
+        assert len(one.app.sessions) <= 3
+        assert [(await client.post(tool("add")).whole()).status for client in clients] == [200] * 6
+
+
+async def test_initialize_in_a_session_is_refused(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        client = await SessionClient.open(one.app)
+        assert "error" in (await client.post(initialize()).whole()).json
+
+
+# --- the oldest transport ---------------------------------------------------------------------------------------------
+
+
+async def test_the_oldest_transport_is_served_by_all_workers(fleets: Fleets) -> None:
+    async with fleets() as (one, other):
+        stream = ask(one.app, "GET", "/mcp/sse", headers={"accept": "text/event-stream", "content-type": None})
+        path, _, query = (await stream.event()).data.decode().partition("?")
+
+        def send(worker: Worker, message: Any) -> Call:
+            body = json.dumps(message).encode()
+            return ask(worker.app, "POST", path, body=body, headers={}, query=query.encode())
+
+        assert (await send(other, initialize(HANDSHAKE_NAMES[0])).whole()).status == 202
+        assert (await stream.message())["result"]["serverInfo"]["name"] == "workshop"
+        assert (await send(one, notification("notifications/initialized")).whole()).status == 202
+        assert (await send(other, tool("add", id=5)).whole()).status == 202
+        assert text(await stream.message()) == "3"
+        await over(stream)
+        assert (await send(one, tool("add")).whole()).status == 404
+
+
+async def test_a_stream_of_the_oldest_transport_at_a_worker_that_is_gone_is_unknown(fleets: Fleets) -> None:
+    async with fleets(1) as (one,):
+        gone = ask(one.app, "POST", "/mcp/messages", body=b"{}", headers={}, query=b"session_id=0123456789ab-x")
+        assert (await gone.whole()).status in (400, 404)

@@ -1,0 +1,141 @@
+"""Workers that another one cannot reach for a moment, or at all, while a stream of theirs is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.transports.http.serving_support import POLLING, Call, SessionClient, tool
+from tests.transports.http.shared.test_shared_sessions import ASKED, answer
+from tests.transports.http.shared.workers import Worker, at, fleet
+from trunkline.backplane.interface import Appended
+from trunkline.backplane.memory import MemoryBackplane
+from trunkline.errors import BackplaneUnavailable
+from trunkline.transports.http.server.shared.worker import SharedWorker
+
+
+def shared(worker: Worker) -> Any:
+    """Return the part of a worker's endpoint that shares sessions."""
+    return worker.app._session_endpoint
+
+
+async def begun(worker: Worker, id: int = 5) -> tuple[SessionClient, Call, str]:
+    """Start a call that waits, and return the id of its first message."""
+    client = await SessionClient.open(worker.app, POLLING)
+    call = client.post(tool("wait", say="hello", id=id))
+    hello = [await call.opening(), await call.event()][1]
+    assert hello.id is not None
+    return client, call, hello.id
+
+
+def deaf(store: Any, worker: Worker) -> Any:
+    """Take a worker's subscriptions away, as a broken connection does; return what puts them back."""
+    name = f"worker:{shared(worker)._worker.id}"
+    kept = store.subscriptions.pop(name)
+    return lambda: store.subscriptions.__setitem__(name, kept)
+
+
+async def test_an_answer_to_a_worker_that_may_be_there_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(2) as (one, other):
+        client = await SessionClient.open(one.app, POLLING, capabilities=ASKED)
+        call = client.post(tool("ask_name"))
+        await call.opening()
+        question = await call.message()
+
+        async def uncertain(self: SharedWorker, worker: str, message: Any) -> None:
+            return None
+
+        monkeypatch.setattr(SharedWorker, "send_answer", uncertain)
+        posted = await at(client, other).post(answer(question, "Ada")).whole()
+        assert posted.status == 202
+        call.hang_up()
+
+
+async def test_a_call_of_a_worker_that_connects_again_is_not_answered_in_its_place() -> None:
+    async with fleet(2) as workers:
+        one, other = workers
+        client, call, hello = await begun(one)
+        hear = deaf(workers.store, one)
+        resumed = at(client, other).get(last=hello)
+        assert await resumed.head() == 200
+        hear()
+        one.workshop.proceed.set()
+        async with asyncio.timeout(30):
+            message = await resumed.message()
+        assert message["result"]["content"][0]["text"] == "done hello"
+        call.hang_up()
+
+
+async def test_streams_that_could_not_be_answered_are_answered_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(2) as workers:
+        one, other = workers
+        client, call, hello = await begun(one, id=5)
+        second = client.post(tool("wait", say="hello", id=6))
+        hello2 = [await second.opening(), await second.event()][1].id
+        plain = MemoryBackplane.append
+        failures = [2]
+
+        async def append(self: MemoryBackplane, log: str, data: bytes, **options: Any) -> Appended:
+            if b"has ended" in data and failures[0]:
+                failures[0] -= 1
+                raise BackplaneUnavailable("Redis did not answer")
+            return await plain(self, log, data, **options)
+
+        monkeypatch.setattr(MemoryBackplane, "append", append)
+        resumed = [at(client, other).get(last=hello), at(client, other).get(last=hello2)]
+        for each in resumed:
+            assert await each.head() == 200
+        hear = deaf(workers.store, one)
+        async with asyncio.timeout(60):
+            errors = [await each.message() for each in resumed]
+        assert [(each["id"], "error" in each) for each in errors] == [(5, True), (6, True)]
+        hear()
+        assert failures == [0]
+        assert not any(shared(other)._reading.values())
+        for each in (call, second):
+            each.hang_up()
+
+
+async def test_a_resume_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(2) as workers:
+        one, other = workers
+        client, call, hello = await begun(one)
+
+        async def fail(self: SharedWorker, worker: str, message: Any) -> None:
+            raise BackplaneUnavailable("Redis did not answer")
+
+        monkeypatch.setattr(SharedWorker, "send", fail)
+        assert (await at(client, other).get(last=hello).whole()).status == 503
+        (session,) = other.app.sessions.by_id.values()
+        channel = f"events:{session.facts.key}"
+        assert workers.store is not None
+        assert not workers.store.subscriptions.get(channel)
+        assert not any(shared(other)._reading.values())
+        assert not session.shared_log.streams
+        call.hang_up()
+
+
+async def test_a_session_that_is_terminated_while_it_is_looked_up_is_not_revived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with fleet(2) as (one, other):
+        client = await SessionClient.open(one.app, capabilities={"experimental": {"x" * 5000: {}}})
+        plain = MemoryBackplane.get
+        reading, go_on = asyncio.Event(), asyncio.Event()
+
+        async def get(self: MemoryBackplane, key: str) -> bytes | None:
+            found = await plain(self, key)
+            if key.startswith("facts:"):
+                reading.set()
+                await go_on.wait()
+            return found
+
+        monkeypatch.setattr(MemoryBackplane, "get", get)
+        late = at(client, other).post(tool("add"))
+        await reading.wait()
+        assert (await client.delete().whole()).status == 204
+        go_on.set()
+        assert (await late.whole()).status == 404
+        assert client.id not in other.app.sessions.by_id
