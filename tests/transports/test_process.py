@@ -261,7 +261,7 @@ def test_a_server_whose_watcher_is_killed_is_ended() -> None:
         pids = await pids_of(seen)
         link._watcher.kill()
         await ended(link, seen)
-        return gone_within(pids, 5)
+        return gone_within(pids, 60)
 
     assert run_on("asyncio", main()) == []
 
@@ -337,7 +337,7 @@ def test_a_cancelled_close_kills_at_once(loop: str) -> None:
         await asyncio.sleep(0.05)
         closing.cancel()
         await asyncio.wait([closing])
-        return gone_within(pids, 2)
+        return gone_within(pids, 20)
 
     assert run_on(loop, main()) == []
 
@@ -391,4 +391,4 @@ asyncio.run(main())
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code, "sleep", "30"], capture_output=True, env=env, timeout=20)
-    assert gone_within([int(done.stdout)], 5) == []
+    assert gone_within([int(done.stdout)], 25) == []

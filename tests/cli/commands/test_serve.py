@@ -169,7 +169,6 @@ def _request(id: int, method: str, **params: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": meta}}) + "\n"
 
 
-@pytest.mark.timeout(60)
 def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Desk) -> None:
     entry = {"command": sys.executable, "args": ["-c", _WAITING], "env": {"PYTHONPATH": SOURCE}}
     write_config(desk.config, {"demo": entry})

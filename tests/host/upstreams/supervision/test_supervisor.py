@@ -236,7 +236,6 @@ async def test_closing_can_be_repeated() -> None:
         await stage.supervisor.aclose()
 
 
-@pytest.mark.timeout(60)
 def test_a_host_that_is_killed_leaves_no_server_and_no_child_of_one() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [sys.executable, "-m", "tests.host.servers.supervising"]
