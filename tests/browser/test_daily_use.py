@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.support import (
     journey,
@@ -121,6 +122,28 @@ async def test_a_page_says_that_the_command_ended_and_finds_the_next_one(tmp_pat
             await window.page.get_by_label("Address or token").fill(again.url)
             await window.action("login").click()
             await window.shown("[data-item]")
+
+
+@journey()
+async def test_what_happens_while_the_page_loads_its_state_is_shown(tmp_path: Path) -> None:
+    config = write_config(tmp_path, time=server_entry("trunkline_servers.time"))
+    async with showing("console", "-c", config, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        await api.ready("time")
+        window = await surfer.open(f"{api.origin}/calls#token={api.token}")
+        await window.shown(".empty", "No calls yet")
+
+        async def answer_late(route: Route) -> None:
+            # The call is newer than the state, and its events come first.
+            state = await (await route.fetch()).json()
+            await api.call("time/get_current_time", {"timezone": "UTC"})
+            await window.shown("a[data-item] .dot.ok")
+            await route.fulfill(json={**state, "title": "loaded late"})
+
+        await window.page.route(re.compile(r"/api/state$"), answer_late, times=1)
+        await api.request("POST", "/reload")
+        await window.shown(".where", "loaded late")
+        await expect(window.find("a[data-item] .dot.ok")).to_have_count(1)
+        await window.check(api.origin)
 
 
 @journey()

@@ -19,6 +19,8 @@ pytestmark = needs_chromium
 
 INERT = Path(__file__).with_name("inert.js").read_text()
 TARGET = f"{sys.executable} -m tests.browser.hostile_server"
+#: What a call has returned, or why it failed; it is loaded once the call has ended.
+OUTCOME = "[data-result], [role=alert]"
 #: Messages of the app that reach the console; the frame around it drops those that imitate the frame.
 APP_MESSAGES = 7
 #: What the browser must have stopped the app from doing.
@@ -63,6 +65,7 @@ async def _run(window: Window) -> None:
 
 async def _every_tab(window: Window, box: Locator) -> None:
     """Look at a result in every form that it can be shown in."""
+    await box.locator(OUTCOME).first.wait_for()
     await _looks_inert(window)
     for tab in await box.locator("[data-result] > .row [role=tab]").all():
         await tab.click()
@@ -141,7 +144,7 @@ async def _allow_all(window: Window, api: Api) -> None:
     await rows.first.wait_for()
     for name in await rows.evaluate_all("(rows) => rows.map((row) => row.dataset.item)"):
         await window.item(name).click()
-        await window.shown(f'[data-call="{name}"]:not([data-state=running])')
+        await window.find(f'[data-call="{name}"]:not([data-state=running])').locator(OUTCOME).first.wait_for()
         await _looks_inert(window)
 
 
