@@ -33,7 +33,7 @@ async def hostile_console(folder: Path, **env: str) -> AsyncIterator[tuple[Canar
     """Inspect the hostile server."""
     async with canary() as bird:
         arguments = ("inspect", f"{TARGET} {bird.origin}", "--no-open")
-        async with showing(*arguments, home=folder / "h", **env) as api:
+        async with showing(*arguments, home=folder / "h", cwd=None, **env) as api:
             yield bird, api
 
 
