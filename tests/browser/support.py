@@ -7,9 +7,11 @@ import contextlib
 import functools
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -47,17 +49,20 @@ __all__ = [
     "address",
     "environment",
     "journey",
+    "kept",
     "needs_chromium",
+    "reserved_port",
     "running",
     "server_entry",
     "showing",
     "surfing",
+    "until",
     "write_config",
     "write_script",
 ]
 
 ROOT = Path(__file__).parents[2]
-#: Screenshots are kept here.
+#: Screenshots are kept here, and what there was when a journey failed.
 ARTEFACTS = ROOT / "build" / "browser"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -67,19 +72,32 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-dev-shm-usage",
 )
 WIDE = (1440, 900)
-#: Seconds for something that is immediate on a machine with nothing else to do.
-SECONDS = 40.0
+#: Seconds for something that is immediate on a machine with nothing else to do; a busy one may be far slower.
+SECONDS = 120.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/#token=([\w-]+)")
 _STOPPED = ("csp", "net::ERR_BLOCKED_BY_CSP")
 _LINE = 64 * 1024  # Bytes of one line of a command.
+_ENDING = 60.0  # Seconds for a command to end by itself; one that hangs is killed.
+_KEEPING = 30.0  # Seconds for the picture of a page that failed: the browser itself may hang.
+_STOPPING = 10.0  # Seconds until the browser has told why a request was stopped.
 
 #: Reports what a policy stopped, in every frame.
 _WATCH = """
 addEventListener("securitypolicyviolation", (event) => globalThis.__violation?.(JSON.stringify(
   {directive: event.effectiveDirective, blocked: event.blockedURI, sample: event.sample, at: location.href})), true);
 """
+#: Resolves once something with a text has been in the document.
+_GLIMPSE = """([selector, text]) => {
+  const found = () => [...document.querySelectorAll(selector)].some((node) => node.textContent.includes(text));
+  const promise = new Promise((resolve) => {
+    const observer = new MutationObserver(() => found() && (observer.disconnect(), resolve()));
+    observer.observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
+  });
+  return { promise };
+}"""
 
 expect.set_options(timeout=SECONDS * 1000)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not here: apt-get install chromium")
@@ -88,7 +106,7 @@ P = ParamSpec("P")
 
 
 def journey(
-    seconds: float = 150.0,
+    seconds: float = 600.0,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
     """Run an ``async def`` test that takes longer than most, bounded all the same."""
 
@@ -97,10 +115,29 @@ def journey(
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             run_async(test(*args, **kwargs), seconds=seconds)
 
-        marked: Callable[P, None] = pytest.mark.timeout(seconds + 30)(run)
+        marked: Callable[P, None] = pytest.mark.timeout(seconds + 60)(run)
         return marked
 
     return decorate
+
+
+async def until(holds: Callable[[], object], what: str) -> None:
+    """Wait for something that the browser reports in its own time."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not holds():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise AssertionError(f"it never happened: {what}") from error
+
+
+def kept(ending: str) -> Path:
+    """Return the file for something that shows why the running test failed; its name is in the output of pytest."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" ")[0]
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    file = ARTEFACTS / f"failed-{re.sub(r'[^A-Za-z0-9_]+', '-', test).strip('-')}-{ending}"
+    sys.stdout.write(f"kept {file}\n")
+    return file
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -173,7 +210,10 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 async def running(
     *arguments: str, home: Path, cwd: Path | None = None, **env: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command, and end it with the context; its stderr is the file ``stderr`` in its home folder."""
+    """Run a command, and end it with the context; its stderr is the file ``stderr`` in its home folder.
+
+    If the test fails, the stderr is kept and printed.
+    """
     os.makedirs(home, exist_ok=True)
     with (home / "stderr").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
@@ -187,11 +227,16 @@ async def running(
         )
     try:
         yield process
+    except BaseException:
+        said = (home / "stderr").read_bytes().decode(errors="replace")
+        kept(f"{arguments[0]}.stderr.txt").write_text(said)
+        sys.stdout.write(f"{said[-2000:]}\n")
+        raise
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
             try:
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(_ENDING):
                     await process.wait()
             except TimeoutError:
                 process.kill()
@@ -213,6 +258,17 @@ async def address(process: asyncio.subprocess.Process, home: Path) -> Api:
     found = _ADDRESS.search(line)
     assert found is not None, f"{line!r}, and on stderr: {(home / 'stderr').read_text()[-2000:]}"
     return Api(found.group(1), found.group(2))
+
+
+def reserved_port() -> int:
+    """Return a free port that the system gives to nobody by itself, so that a command can listen there twice."""
+    numbers = list(range(20_000, 30_000))  # Below the ephemeral ports of Linux, which start at 32768.
+    random.shuffle(numbers)
+    for number in numbers:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", number))
+            return number
+    raise AssertionError("no port is free")
 
 
 def server_entry(module: str, *arguments: str) -> dict[str, Any]:
@@ -249,10 +305,12 @@ class Window:
         self.dialogs: list[str] = []
         self.tabs: list[Page] = []
         self.errors: list[str] = []
+        #: Everything in the page's console.
+        self.lines: list[str] = []
         self.navigations: list[str] = []
         self.requests: list[Request] = []
         page.on("dialog", self._dialog)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", self._failed)
         page.on("console", self._said)
         page.on("framenavigated", self._navigated)
         context.on("page", self._opened)
@@ -262,7 +320,12 @@ class Window:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
+    def _failed(self, error: Exception) -> None:
+        self.errors.append(str(error))
+        self.lines.append(f"uncaught: {error}")
+
     def _said(self, message: ConsoleMessage) -> None:
+        self.lines.append(f"{message.type}: {message.text}")
         if message.type == "error":
             self.errors.append(message.text)
 
@@ -312,9 +375,22 @@ class Window:
         await self.shown(".head h1", name)
 
     async def approve(self, action: str = "allow", *, within: str = "[data-inbox]") -> None:
-        """Answer the card that is there, once it accepts answers."""
-        card = await self.shown(f"{within}:not([data-outcome])")
+        """Answer the first card that waits, once it accepts answers, and wait until it is answered.
+
+        From then on the card is found by its id: when one is answered, the next one takes its place.
+        """
+        name = await (await self.shown(f"{within}:not([data-outcome])")).get_attribute("data-inbox")
+        card = self.page.locator(f'[data-inbox="{name}"]:not([data-outcome])')
         await card.locator(f'[data-action="{action}"]:not([disabled])').first.click()
+        await expect(card).to_have_count(0)
+
+    @asynccontextmanager
+    async def glimpse(self, selector: str, text: str) -> AsyncIterator[None]:
+        """Wait at the end of the block until something has appeared in it; toasts go by themselves."""
+        seen = await self.page.evaluate_handle(_GLIMPSE, [selector, text])
+        yield
+        async with asyncio.timeout(SECONDS):
+            await seen.evaluate("(seen) => seen.promise")
 
     async def shot(self, name: str) -> None:
         """Keep a picture of what is to be seen."""
@@ -330,8 +406,13 @@ class Window:
         seen = [request.url for request in self.requests if request.failure not in _STOPPED]
         return [url for url in seen if urlsplit(url).scheme not in local and _origin(url) not in origins]
 
-    def check(self, *origins: str, violations: int | None = 0, errors: Sequence[str] = ()) -> None:
+    async def check(self, *origins: str, violations: int | None = 0, errors: Sequence[str] = ()) -> None:
         """Check that nothing happened that a person did not want; ``errors`` are patterns of expected ones."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOPPING):
+                # That a policy stopped a request is reported after the request.
+                while self.foreign(*origins):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
         unexpected = [text for text in self.errors if not any(re.search(pattern, text) for pattern in errors)]
         assert unexpected == []
         assert self.dialogs == []
@@ -353,6 +434,7 @@ class Surfer:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
+        self.windows: list[Window] = []
 
     async def open(
         self, url: str | None, *, size: tuple[int, int] = WIDE, dark: bool = False, bypass_csp: bool = False
@@ -367,6 +449,7 @@ class Surfer:
         context.set_default_timeout(SECONDS * 1000)
         page = await context.new_page()
         window = Window(page, context)
+        self.windows.append(window)
 
         def report(source: Any, text: str) -> None:
             window.violations.append(json.loads(text))
@@ -378,21 +461,26 @@ class Surfer:
             await page.locator("main").first.wait_for()
         return window
 
+    async def keep(self) -> None:
+        """Keep what the tabs show and what their consoles say."""
+        for number, window in enumerate(self.windows):
+            kept(f"{number}.console.txt").write_text("\n".join((window.page.url, *window.lines, "")))
+            await window.page.screenshot(path=kept(f"{number}.png"))
+
 
 @asynccontextmanager
 async def surfing() -> AsyncIterator[Surfer]:
-    """Start the browser of this machine."""
+    """Start the browser of this machine; if the test fails, keep what there was to be seen."""
     assert CHROMIUM is not None
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), timeout=SECONDS * 1000)
+        surfer = Surfer(browser)
         try:
-            yield Surfer(browser)
+            yield surfer
         except BaseException:
-            # What was to be seen when it failed. Bounded, as a browser that hangs may be the reason.
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(10):
-                    for number, context in enumerate(browser.contexts):
-                        await context.pages[0].screenshot(path=ARTEFACTS / f"failed-{number}.png")
+                async with asyncio.timeout(_KEEPING):
+                    await surfer.keep()
             raise
         finally:
             await browser.close()

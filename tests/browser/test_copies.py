@@ -38,8 +38,8 @@ FOUND = f"{TITLE} True"
 
 async def copied(window: Window, label: str) -> str:
     """Return what a button copies."""
-    await window.find("button.copy").filter(has_text=label).click()
-    await window.find("button.copy").filter(has_text="Copied").wait_for()
+    async with window.glimpse("button.copy", "Copied"):
+        await window.find("button.copy").filter(has_text=label).click()
     await window.find("button.copy").filter(has_text=label).wait_for()
     text: str = await window.page.evaluate("navigator.clipboard.readText()")
     return text
@@ -87,4 +87,4 @@ async def test_what_is_copied_can_be_run(era: str, tmp_path: Path) -> None:
             assert FOUND in (await output("sh", "-c", line, home=home, cwd=tmp_path)).replace('\\"', '"')
             assert str({"found": FOUND}) in await output(sys.executable, "-c", program, home=home, cwd=tmp_path)
             assert FOUND in (await output("sh", "-c", request, home=home, cwd=tmp_path)).replace('\\"', '"')
-            window.check(api.origin)
+            await window.check(api.origin)

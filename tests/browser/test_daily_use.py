@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.support import (
     journey,
     needs_chromium,
+    reserved_port,
     server_entry,
     showing,
     surfing,
@@ -34,8 +36,9 @@ async def test_a_command_of_a_project_runs_only_after_it_was_read(tmp_path: Path
         await expect(row).to_contain_text("unapproved")
         await row.locator('[data-action="trust"]').click()
         dialog = await window.shown("dialog")
-        words = await dialog.locator("ol code").all_inner_texts()
-        assert words[-2:] == entry["args"]
+        words = dialog.locator("ol code")
+        await expect(words.last).to_have_text(entry["args"][-1])
+        assert (await words.all_inner_texts())[-2:] == entry["args"]
         approve = dialog.locator('[data-action="trust"]')
         await expect(approve).to_be_disabled()
         # Enter by reflex is the safe answer.
@@ -47,7 +50,7 @@ async def test_a_command_of_a_project_runs_only_after_it_was_read(tmp_path: Path
         await expect(window.find("dialog")).to_have_count(0)
         await expect(row).to_contain_text("broken")
         assert marker.exists()
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -71,9 +74,8 @@ async def test_a_saved_call_runs_again_and_shows_what_changed(tmp_path: Path) ->
         await window.shown(".outcome", "The same result as last time")
         (folder / "a.txt").write_text("two\n")
         await saved.locator('[data-action="run-saved"]').click()
-        diff = await window.shown(".outcome .diff")
-        assert "two" in await diff.inner_text()
-        window.check(api.origin)
+        await expect(await window.shown(".outcome .diff")).to_contain_text("two")
+        await window.check(api.origin)
 
 
 @journey()
@@ -91,34 +93,57 @@ async def test_an_address_leads_to_what_it_showed_and_back(tmp_path: Path) -> No
         await window.page.reload()
         await window.shown(".head h1", "convert_time")
         # Light and dark are chosen once.
+        await expect(window.find("html")).to_have_attribute("data-theme", "auto")
         await window.action("theme").click()
-        chosen = await window.find("html").get_attribute("data-theme")
+        await expect(window.find("html")).to_have_attribute("data-theme", "light")
         await window.page.reload()
         await window.shown(".head h1", "convert_time")
-        await expect(window.find("html")).to_have_attribute("data-theme", chosen or "")
+        await expect(window.find("html")).to_have_attribute("data-theme", "light")
         await window.page.goto(api.origin + "/no/such/page")
         await window.shown("main", "No such page")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
 async def test_a_page_says_that_the_command_ended_and_finds_the_next_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, time=server_entry("trunkline_servers.time"))
+    arguments = ("console", "-c", config, "--no-open", "--port", str(reserved_port()))
     home = tmp_path / "home"
     async with surfing() as surfer:
-        async with showing("console", "-c", config, "--no-open", home=home) as api:
+        async with showing(*arguments, home=home) as api:
             window = await surfer.open(api.url)
             await window.shown("[data-item]")
         await window.shown("[role=status]", "Reconnecting")
         await window.shot("reconnecting")
-        port = api.origin.rpartition(":")[2]
-        async with showing("console", "-c", config, "--no-open", "--port", port, home=home) as again:
+        async with showing(*arguments, home=home) as again:
             assert again.token != api.token
             # The old token is no key to the new console.
             await window.page.get_by_label("Address or token").wait_for()
             await window.page.get_by_label("Address or token").fill(again.url)
             await window.action("login").click()
             await window.shown("[data-item]")
+
+
+@journey()
+async def test_what_happens_while_the_page_loads_its_state_is_shown(tmp_path: Path) -> None:
+    config = write_config(tmp_path, time=server_entry("trunkline_servers.time"))
+    async with showing("console", "-c", config, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        await api.ready("time")
+        window = await surfer.open(f"{api.origin}/calls#token={api.token}")
+        await window.shown(".empty", "No calls yet")
+
+        async def answer_late(route: Route) -> None:
+            # The call is newer than the state, and its events come first.
+            state = await (await route.fetch()).json()
+            await api.call("time/get_current_time", {"timezone": "UTC"})
+            await window.shown("a[data-item] .dot.ok")
+            await route.fulfill(json={**state, "title": "loaded late"})
+
+        await window.page.route(re.compile(r"/api/state$"), answer_late, times=1)
+        await api.request("POST", "/reload")
+        await window.shown(".where", "loaded late")
+        await expect(window.find("a[data-item] .dot.ok")).to_have_count(1)
+        await window.check(api.origin)
 
 
 @journey()
@@ -134,7 +159,7 @@ async def test_without_a_model_a_person_chooses_the_tools_in_the_chat(tmp_path: 
         await window.action("run").click()
         await window.shown("[data-result]", "Asia/Tokyo")
         await window.shot("guided")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -153,7 +178,7 @@ async def test_regular_checks_are_left_out_of_the_traffic_until_they_are_wanted(
         await expect(rows.nth(1)).to_be_visible()
         await window.action("checks").click()
         await expect(rows).to_have_count(1)
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -189,4 +214,4 @@ async def test_a_changed_definition_is_blocked_reviewed_again_and_accepted(tmp_p
         await window.approve("accept")
         await window.view("tools")
         await expect(await window.shown('[data-item="books/find"]')).to_contain_text("then post it")
-        window.check(api.origin)
+        await window.check(api.origin)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from playwright.async_api import expect
 
 from tests.browser.support import (
     journey,
@@ -35,24 +38,24 @@ async def test_first_start_to_first_approved_call(tmp_path: Path) -> None:
     ):
         window = await surfer.open(api.url)
         await window.shown('[data-view="tools"] [data-item="filesystem/write_file"]')
-        assert api.token not in window.page.url
+        await expect(window.page).not_to_have_url(re.compile(re.escape(api.token)))
         await window.view("chat")
         await window.field("/text").fill("Write a note about the weekend.")
         await window.action("send").click()
         card = await window.shown("[data-inbox]")
-        assert "filesystem/write_file" in await card.inner_text()
-        assert "# Weekend in Paris" in await card.inner_text()
+        await expect(card).to_contain_text("filesystem/write_file")
+        await expect(card).to_contain_text("# Weekend in Paris")
         assert not note.exists()
         await window.shot("approval")
         # The badge of the inbox and the title count it.
-        assert await window.find('nav a[href="/inbox"] [data-count]').get_attribute("data-count") == "1"
-        assert (await window.page.title()).startswith("(1)")
+        await expect(window.find('nav a[href="/inbox"] [data-count]')).to_have_attribute("data-count", "1")
+        await expect(window.page).to_have_title(re.compile(r"^\(1\)"))
         await window.approve("allow")
         await window.shown(".turn.model", "It is written")
         call = window.find("[data-call]").first
         await call.locator("summary").click()
-        assert "trip.md" in await call.locator("[data-result]").inner_text()
+        await expect(call.locator("[data-result]")).to_contain_text("trip.md")
         assert note.read_text() == "# Weekend in Paris\n"
         await window.view("audit")
         await window.shown('[data-view="audit"]', "write_file")
-        window.check(api.origin)
+        await window.check(api.origin)

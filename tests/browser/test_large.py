@@ -64,7 +64,7 @@ async def test_a_result_of_ten_megabytes_is_cut_and_can_be_downloaded(tmp_path: 
             if tool == "book":
                 assert len(whole["content"][0]["text"]) > 10_000_000 or len(str(whole)) > 10_000_000
         await window.shot("large-result")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -106,7 +106,7 @@ async def test_twenty_thousand_messages_are_a_list_that_can_be_filtered(tmp_path
         await expect(rows).not_to_have_count(2)
         assert await rows.count() <= 500
         await window.shot("large-traffic")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -125,4 +125,4 @@ async def test_five_thousand_tools_are_searched_with_few_rows_in_the_document(tm
         await window.shown(".head h1", "tool_4711")
         await expect(window.find('[data-item="many/tool_4711"]')).to_be_visible()
         assert await window.find("[data-item]").count() <= 500
-        window.check(api.origin)
+        await window.check(api.origin)

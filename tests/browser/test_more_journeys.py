@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.support import journey, needs_chromium, server_entry, showing, surfing, write_config, write_script
 
@@ -62,6 +62,15 @@ server.run()
 """
 
 
+#: Has a large file that takes long to read: it is read when the test says so.
+HELD_FILE = """() => {
+  const read = FileReader.prototype.readAsDataURL;
+  FileReader.prototype.readAsDataURL = function (file) {
+    globalThis.readFile = () => read.call(this, file);
+  };
+}"""
+
+
 def form_server(folder: Path) -> dict[str, object]:
     """Return the entry of a server with a large form."""
     file = folder / "forms.py"
@@ -93,6 +102,7 @@ async def test_a_large_form_is_filled_in_with_every_kind_of_field(tmp_path: Path
             await window.find(".chip").filter(has_text=day).click()
         await window.field("/day").fill("2026-02-03")
         await window.field("/picture").set_input_files(picture)
+        await window.shown(".field-value", "2 B")
         await window.find('[role=group][aria-label="more"] [data-action=add]').click()
         await window.find('[role=group][aria-label="more"] [data-action=add]').last.click()
         await window.find('[role=group][aria-label="more"] .entry input').first.fill("colour")
@@ -120,7 +130,25 @@ async def test_a_large_form_is_filled_in_with_every_kind_of_field(tmp_path: Path
         }
         assert shown == wanted
         assert call["arguments"] == wanted
-        window.check(api.origin)
+        await window.check(api.origin)
+
+
+@journey()
+async def test_what_is_filled_in_while_a_file_is_read_is_kept(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.bin"
+    picture.write_bytes(b"\x00\x01")
+    config = write_config(tmp_path, forms=form_server(tmp_path))
+    async with showing("console", "-c", config, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        await api.ready("forms")
+        window = await surfer.open(f"{api.origin}/tools/forms%2Fecho#token={api.token}")
+        await window.field("/where/city").wait_for()
+        await window.page.evaluate(HELD_FILE)
+        await window.field("/picture").set_input_files(picture)
+        await window.field("/where/city").fill("Oslo")
+        await window.page.evaluate("readFile()")
+        await window.shown(".field-value", "2 B")
+        await expect(window.field("/where/city")).to_have_value("Oslo")
+        await window.check(api.origin)
 
 
 @journey()
@@ -138,8 +166,8 @@ async def test_a_past_call_becomes_a_rule_that_is_explained_and_tested(tmp_path:
         await window.shown(".decision", "the server is not trusted")
         await window.action("rule").click()
         await expect(window.find(".opened textarea")).to_have_value(re.compile("get_current_time"))
-        await window.action("save").click()
-        await window.shown(".toast", "Added to the policy")
+        async with window.glimpse(".toast", "Added to the policy"):
+            await window.action("save").click()
         assert "get_current_time" in policy.read_text()
         await window.view("policy")
         await window.field("/id").fill("time/get_current_time")
@@ -156,10 +184,12 @@ async def test_a_past_call_becomes_a_rule_that_is_explained_and_tested(tmp_path:
         await window.action("save").click()
         await expect(window.action("save")).to_be_disabled()
         assert test in policy.read_text()
+        # The page has read the file again: what is saved next is a change of that.
+        await expect(source).to_have_value(re.compile("other zones ask"))
         await source.fill("[[rule]]\neffect = 1\n")
         await window.action("save").click()
         await window.shown(".problems .tag.bad")
-        window.check(api.origin, errors=["400", "422"])
+        await window.check(api.origin, errors=["400", "422"])
 
 
 @journey()
@@ -190,7 +220,29 @@ async def test_messages_are_sent_again_compared_and_saved(tmp_path: Path) -> Non
         await window.action("clear").click()
         await window.action("confirm").click()
         await expect(requests).to_have_count(0)
-        window.check(api.origin)
+        await window.check(api.origin)
+
+
+@journey()
+async def test_messages_that_arrive_while_the_list_is_loaded_are_listed_once(tmp_path: Path) -> None:
+    config = write_config(tmp_path, time=server_entry("trunkline_servers.time"))
+    async with showing("console", "-c", config, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        await api.ready("time")
+        window = await surfer.open(api.url)
+        await window.shown("[data-item]")
+
+        async def hold(route: Route) -> None:
+            # The list has what an event has shown already.
+            await api.call("time/get_current_time", {"timezone": "Europe/Oslo"})
+            await window.shown("[data-row].answer")
+            await route.continue_()
+
+        await window.page.route(re.compile(r"/api/traffic\?"), hold, times=1)
+        await window.view("traffic")
+        await window.shown("[data-row]", "tools/list")
+        shown = await window.find("[data-row]").evaluate_all("(rows) => rows.map((row) => row.dataset.row)")
+        assert len(shown) == len(set(shown)), shown
+        await window.check(api.origin)
 
 
 @journey()
@@ -235,7 +287,7 @@ async def test_servers_are_imported_added_from_the_registry_edited_checked_and_r
         await window.find('dialog input[type="file"]').set_input_files(registry)
         await window.shown("dialog .code", "mcp-server-none")
         await window.shot("registry")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -265,4 +317,4 @@ async def test_a_resource_and_a_prompt_are_attached_to_a_message(tmp_path: Path)
         await window.page.goto(f"{api.origin}/resources/forms%2Fnote%3A%2F%2Ftoday")
         await window.action("run").click()
         await window.shown("[data-result]", "It rains.")
-        window.check(api.origin)
+        await window.check(api.origin)

@@ -8,11 +8,28 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.browser.support import journey, needs_chromium, showing, surfing, write_script
+from tests.browser.support import journey, needs_chromium, server_entry, showing, surfing, write_config, write_script
 
 pytestmark = needs_chromium
 
 EVERYTHING = f"{sys.executable} -m trunkline_servers.everything"
+#: Resolves with the number of cards, and how many accept an answer, as soon as one has gone: a message that is posted
+#: while the document changes arrives before the next click or key can.
+MOVED = """() => {
+  const cards = () => [...document.querySelectorAll("[data-inbox]:not([data-outcome])")];
+  const open = () => cards().filter((card) => card.querySelector("[data-action=deny]:not([disabled])"));
+  const before = cards().length;
+  globalThis.moved = new Promise((resolve) => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = () => resolve([cards().length, open().length]);
+    const observer = new MutationObserver(() => {
+      if (cards().length === before) return;
+      observer.disconnect();
+      channel.port2.postMessage(0);
+    });
+    observer.observe(document, { subtree: true, childList: true });
+  });
+}"""
 
 
 @journey()
@@ -43,11 +60,9 @@ async def test_a_form_is_filled_in_and_its_answer_reaches_the_server(tmp_path: P
         await window.view("calls")
         await window.find('[data-view="calls"] [data-item]').first.click()
         result = await window.shown("[data-result]")
-        text = await result.inner_text()
-        assert re.search(r"Name: Ada\b", text), text
-        assert re.search(r"Favorite Integer: 7\b", text), text
-        assert "hero-3" in text
-        window.check(api.origin)
+        for words in (r"Name: Ada\b", r"Favorite Integer: 7\b", "hero-3"):
+            await expect(result).to_contain_text(re.compile(words), use_inner_text=True)
+        await window.check(api.origin)
 
 
 @journey()
@@ -64,7 +79,7 @@ async def test_a_form_is_declined(tmp_path: Path) -> None:
         await window.shown('[data-inbox][data-outcome="denied"]')
         await window.page.go_back()
         await window.shown("[data-result]", "answered with decline")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -81,20 +96,20 @@ async def test_a_sampling_request_is_edited_and_its_answer_reviewed(tmp_path: Pa
         await (await window.shown("[data-attention]")).click()
         request = await window.shown('[data-inbox][data-kind="sampling_request"]')
         prompt = request.locator("textarea").last
-        assert "the capital of Peru" in await prompt.input_value()
+        await expect(prompt).to_have_value(re.compile("the capital of Peru"))
         await prompt.fill("the capital of Norway")
         await window.shot("sampling")
         await window.approve("allow", within='[data-kind="sampling_request"]')
         response = await window.shown('[data-inbox][data-kind="sampling_response"]')
         answer = response.locator("textarea")
-        assert await answer.input_value() == "You asked: the capital of Norway"
+        await expect(answer).to_have_value("You asked: the capital of Norway")
         await answer.fill("Oslo, after review")
         await window.approve("allow", within='[data-kind="sampling_response"]')
         await expect(window.find("[data-outcome]")).to_have_count(2)
         await window.view("calls")
         await window.find('[data-view="calls"] [data-item]').first.click()
         await window.shown("[data-result]", "Oslo, after review")
-        window.check(api.origin)
+        await window.check(api.origin)
 
 
 @journey()
@@ -114,4 +129,31 @@ async def test_what_the_model_answered_can_be_withheld(tmp_path: Path) -> None:
         await expect(window.find("[data-outcome]")).to_have_count(2)
         calls = await api.until("/state", lambda state: state["calls"][0]["state"] != "running")
         assert "a secret" not in str(calls)
-        window.check(api.origin)
+        await window.check(api.origin)
+
+
+@journey()
+async def test_cards_that_have_just_moved_accept_no_answer(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "create_directory"\n')
+    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
+    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
+    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+        await api.ready("filesystem")
+        for name in ("a", "b", "c"):
+            call = {"kind": "tool", "id": "filesystem/create_directory", "arguments": {"path": str(folder / name)}}
+            await api.request("POST", "/calls", call)
+        await api.until("/state", lambda state: len(state["inbox"]) == 3)
+        window = await surfer.open(f"{api.origin}/inbox#token={api.token}")
+        await expect(window.find('[data-inbox] [data-action="deny"]:not([disabled])')).to_have_count(3)
+        await window.page.evaluate(MOVED)
+        await window.approve("deny")
+        # A second click that was meant for the first card finds another one in its place.
+        assert await window.page.evaluate("moved") == [2, 0]
+        await window.approve("deny")
+        await window.approve("deny")
+        await expect(window.find('[data-inbox][data-outcome="denied"]')).to_have_count(3)
+        assert not any(folder.iterdir())
+        await window.check(api.origin)

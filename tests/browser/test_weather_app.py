@@ -33,7 +33,7 @@ async def test_the_page_of_a_tool_is_shown_and_its_call_is_asked(tmp_path: Path)
         await expect(panel.locator("#days tr")).to_have_count(3)
         await panel.locator("#refresh").click()
         card = await window.shown("[data-app] [data-inbox]")
-        assert "refresh_weather" in await card.inner_text()
+        await expect(card).to_contain_text("refresh_weather")
         await window.shot("app-asked")
         await window.approve("allow")
         await expect(panel.locator("#refresh")).to_be_enabled()
@@ -44,7 +44,7 @@ async def test_the_page_of_a_tool_is_shown_and_its_call_is_asked(tmp_path: Path)
         await expect(panel.locator("#status")).to_contain_text("did not allow it")
         state = await api.request("GET", "/state")
         assert [call["state"] for call in state["calls"] if call["by"] == "app"] == ["denied", "done"]
-        window.check(api.origin, state["apps"]["origin"])
+        await window.check(api.origin, state["apps"]["origin"])
 
 
 @journey()
@@ -66,4 +66,4 @@ async def test_the_page_follows_the_colours_of_the_console(tmp_path: Path) -> No
             await window.action("theme").click()
             await expect(window.find("html")).not_to_have_attribute("data-theme", theme)
         await expect(root).to_have_css("color-scheme", "light")
-        window.check(api.origin, (await api.request("GET", "/state"))["apps"]["origin"])
+        await window.check(api.origin, (await api.request("GET", "/state"))["apps"]["origin"])

@@ -374,9 +374,11 @@ const CONTROLS = {
       onInput=${({ target: { value: text } }) => set(text ? (exact ? new Date(text).toISOString() : text) : undefined)} />`;
   },
   file: ({ about, value, set }) => {
+    const latest = useRef();
+    latest.current = set; // Other fields may change while the file is read.
     const read = ({ target: { files } }) => {
       const reader = new FileReader();
-      reader.onload = () => set(reader.result.slice(reader.result.indexOf(",") + 1));
+      reader.onload = () => latest.current(reader.result.slice(reader.result.indexOf(",") + 1));
       if (files[0]) reader.readAsDataURL(files[0]);
       else set(undefined);
     };

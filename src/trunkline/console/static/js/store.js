@@ -71,16 +71,22 @@ export function start() {
   connect();
 }
 
+const loads = new Set(); // The events since each request for the state: they may be newer than its response.
+
 async function loadState() {
-  const state = await get("/state");
+  const events = [];
+  loads.add(events);
+  const state = await get("/state").finally(() => loads.delete(events));
+  const { inbox = [] } = state;
   update({
     state,
     servers: state.servers || [],
-    inbox: [...(state.inbox || []), ...data.inbox.filter((item) => item.closed)],
+    inbox: [...inbox, ...data.inbox.filter((item) => item.closed && !inbox.some((open) => open.id === item.id))],
     blocked: state.blocked || [],
     calls: state.calls || [],
     saved: state.saved || [],
   });
+  for (const event of events) CHANGES[event.type](event);
 }
 
 let loading = null;
@@ -123,18 +129,27 @@ on("catalog", (event) => {
   loadCatalog();
 });
 on("reloaded", () => loadAll());
-on("server", ({ server }) => update({ servers: upsert(data.servers, server, "name").sort((a, b) => a.name.localeCompare(b.name)) }));
-on("server_removed", ({ name }) => update({ servers: data.servers.filter((server) => server.name !== name) }));
-on("call", ({ call }) => putCall(call));
-on("inbox", ({ item }) => update({ inbox: upsert(data.inbox, { ...item, seen: performance.now() }, "id") }));
-on("inbox_closed", ({ id, outcome, text, window }) => {
-  const item = data.inbox.find((item) => item.id === id);
-  if (!item) return;
-  const closed = { ...item, closed: { outcome, text, window, at: Date.now() / 1000 } };
-  const ended = [closed, ...data.inbox.filter((item) => item.closed)].slice(0, CLOSED);
-  update({ inbox: [...data.inbox.filter((item) => !item.closed && item.id !== id), ...ended] });
-});
-on("blocked", ({ blocked }) => update({ blocked }));
+/** Events that change what `loadState` loads. */
+const CHANGES = {
+  server: ({ server }) => update({ servers: upsert(data.servers, server, "name").sort((a, b) => a.name.localeCompare(b.name)) }),
+  server_removed: ({ name }) => update({ servers: data.servers.filter((server) => server.name !== name) }),
+  call: ({ call }) => putCall(call),
+  inbox: ({ item }) => update({ inbox: upsert(data.inbox, { ...item, seen: performance.now() }, "id") }),
+  inbox_closed: ({ id, outcome, text, window }) => {
+    const item = data.inbox.find((item) => item.id === id);
+    if (!item) return;
+    const closed = { ...item, closed: { outcome, text, window, at: Date.now() / 1000 } };
+    const others = data.inbox.filter((item) => item.id !== id);
+    const ended = [closed, ...others.filter((item) => item.closed)].slice(0, CLOSED);
+    update({ inbox: [...others.filter((item) => !item.closed), ...ended] });
+  },
+  blocked: ({ blocked }) => update({ blocked }),
+};
+for (const [type, change] of Object.entries(CHANGES))
+  on(type, (event) => {
+    for (const events of loads) events.push(event);
+    change(event);
+  });
 on("resource_updated", ({ id }) => update({ updated: new Set(data.updated).add(id) }));
 
 function upsert(list, item, key) {

@@ -105,7 +105,8 @@ function Questions({ id }) {
   const items = useStore((data) =>
     pending(data.inbox).filter((item) => item.view === id || item.call === id || calls.current.has(item.call)),
   );
-  return items.map((item) => html`<${InboxCard} key=${item.id} item=${item} order=${items.length} />`);
+  const order = items.map((item) => item.id).join();
+  return items.map((item) => html`<${InboxCard} key=${item.id} item=${item} order=${order} />`);
 }
 
 // --- Messages

@@ -8,7 +8,7 @@ import { post, segment, WINDOW } from "../api.js";
 import { Blocks } from "../result.js";
 import { check, initial, SchemaForm } from "../schema_form.js";
 import { headline, link, pending, useStore } from "../store.js";
-import { ago, attempt, Button, Code, Diff, dotted, Empty, html, Icon, Tag, toast, useEffect, useRef, useState } from "../ui.js";
+import { ago, attempt, Button, Code, Diff, dotted, Empty, html, Icon, Tag, toast, useEffect, useLayoutEffect, useRef, useState } from "../ui.js";
 import { Arguments } from "./calls.js";
 
 const SETTLE = 500; // Milliseconds.
@@ -75,7 +75,8 @@ export function InboxCard({ item, order, focus }) {
   const [ready, setReady] = useState(false);
   const [busy, setBusy] = useState(false);
   const box = useRef();
-  useEffect(() => {
+  // Before it is painted: no click may come between the move and this.
+  useLayoutEffect(() => {
     setReady(false);
     const timer = setTimeout(() => setReady(true), SETTLE);
     return () => clearTimeout(timer);

@@ -71,7 +71,8 @@ function useRows(paused) {
         const page = await get("/traffic", { limit: PAGE, before });
         const rows = page.rows.filter((row) => !before || row.seq < before);
         if (!live || !rows.length) return;
-        box.rows = rows.concat(box.rows);
+        // Events may have brought some of them already.
+        box.rows = [...new Map([...rows, ...box.rows].map((row) => [row.seq, row])).values()];
         box.held = box.held.filter((row) => row.seq > box.rows.at(-1).seq);
         [before, first] = [rows[0].seq, page.first];
         changed();
