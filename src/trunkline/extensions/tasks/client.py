@@ -26,6 +26,7 @@ from trunkline.errors import (
     RequestTimeout,
     request_failed,
 )
+from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds
 from trunkline.protocol.caller import EXTENSIONS
 from trunkline.protocol.extensions import TASKS
 from trunkline.protocol.revisions import Feature
@@ -364,13 +365,14 @@ class ClientTasks:
         seconds: float | None,
     ) -> t.CallToolResult:
         """Wait for a task on behalf of ``call_tool``: forward progress, and cancel the task if the caller gives up."""
-        count = 0
+        shown = StatusProgress()
 
         def report(state: TaskState) -> None:
-            nonlocal count
-            count += 1
-            if on_progress is not None:
-                on_progress(t.ProgressNotificationParams(progress_token=0, progress=count, message=state.message))
+            if on_progress is not None and state.message is not None:
+                done, total, message = shown.read(state.message)
+                on_progress(
+                    t.ProgressNotificationParams(progress_token=0, progress=done, total=total, message=message)
+                )
 
         try:
             async with asyncio.timeout(seconds):
@@ -441,4 +443,4 @@ def _core_state(task: t.Task) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float:
-    return _USUAL_POLL if milliseconds is None else milliseconds / 1000
+    return _USUAL_POLL if milliseconds is None else from_milliseconds(milliseconds)

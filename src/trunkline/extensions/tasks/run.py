@@ -32,12 +32,14 @@ class Run:
         "_changed",
         "_tasks",
         "_waiting",
+        "announced",
         "cancelled",
         "claimed",
         "ended",
         "exchange",
         "job",
         "message",
+        "message_at",
         "record",
         "session",
         "settled",
@@ -62,6 +64,10 @@ class Run:
         self.session = session
         #: The latest status message; not stored, since it may change many times a second.
         self.message: str | None = None
+        #: When it was set, in wall time.
+        self.message_at = 0.0
+        #: Whether the session was notified of the state.
+        self.announced = False
         self.cancelled = False
         #: Whether the handler has returned, so that it can no longer be cancelled.
         self.ended = False
@@ -100,19 +106,25 @@ class Run:
             return False
         line = progress_text(method, params)
         if line is not None:
-            self.message = line
+            self._set_message(line)
             self.wake()
         return self._tasks.reported(self, method, params) or line is not None
 
     def note(self, method: str, params: Any) -> None:
         """Store a notification as the first status, in case the call becomes a task."""
-        self.message = progress_text(method, params) or self.message
+        line = progress_text(method, params)
+        if line is not None:
+            self._set_message(line)
 
     def set_status(self, message: str) -> None:
         """Set the status message."""
-        self.message = status_line(message)
+        self._set_message(status_line(message))
         self._tasks.status_changed(self)
         self.wake()
+
+    def _set_message(self, message: str) -> None:
+        if message != self.message:
+            self.message, self.message_at = message, self._tasks.now()
 
     async def ask(self, key: str, question: Question) -> Raw:
         """Ask a question of the task and wait for the answer, at most for the task's time to live.
