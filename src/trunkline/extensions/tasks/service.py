@@ -63,6 +63,13 @@ _NOTIFY_SECONDS = 30.0  # How long a notification waits for a backend that canno
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
 
 
+def _new_id() -> str:
+    """Return an id that cannot be guessed, and that no command line reads as an option."""
+    while (id := secrets.token_urlsafe(24)).startswith("-"):
+        pass
+    return id
+
+
 def make_service(server: Server, settings: TaskSettings) -> Tasks:
     """Return the tasks of a server, with the handlers of their methods registered."""
     from trunkline.extensions.tasks.methods import task_handlers
@@ -345,7 +352,7 @@ class Tasks:
         caller, now = exchange.admitted.caller, self.now()
         kept = options.ttl if ttl is None else min(max(0.0, ttl), self.settings.max_ttl)
         return TaskRecord(
-            id=secrets.token_urlsafe(24),
+            id=_new_id(),
             owner=owner_of(caller.principal),
             tool=params.name,
             caller=CallerFacts.of(caller),
