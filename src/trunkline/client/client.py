@@ -243,7 +243,9 @@ class Client(SkillMethods):
             result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
         if looks_wrapped(result.structured_content) and not core.tool_cache.has(name):
             await self._load_tools()
-        answer = core.tool_cache.read(name, result, validate=self._settings.validate)
+        answer = core.tool_cache.read(
+            name, result, validate=self._settings.validate, structured_content=session.revision.structured_content
+        )
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
     # --- tasks and other kinds of results ----------------------------------------------------------------------------
