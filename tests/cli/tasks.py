@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from pathlib import Path
 
 from trunkline import Context, Server
 from trunkline.errors import ToolError
 
 server = Server("workshop", tasks=os.environ.get("TASKS_FILE"))
-gate = Path(os.environ.get("TASKS_GATE", "/nonexistent"))
+waiting: list[asyncio.Event] = []
 
 
 @server.tool(task=True)
 async def wait(ctx: Context) -> str:
-    """Wait until the file of the gate exists."""
-    import asyncio
-
+    """Wait until the tool ``release`` is called."""
+    event = asyncio.Event()
+    waiting.append(event)
     await ctx.report_progress(1, 2, "waiting")
-    while not gate.exists():
-        await asyncio.sleep(0.02)
+    await event.wait()
     return "waited"
+
+
+@server.tool
+async def release() -> str:
+    """Let all calls of ``wait`` go on."""
+    for event in waiting:
+        event.set()
+    return "released"
 
 
 @server.tool(task=True)
@@ -34,6 +41,12 @@ async def ask(ctx: Context) -> str:
 def fail() -> str:
     """Fail."""
     raise ToolError("out of paint")
+
+
+@server.tool(task=True)
+def echo(text: str) -> str:
+    """Return a text, as a task."""
+    return text
 
 
 @server.tool

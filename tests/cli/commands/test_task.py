@@ -16,18 +16,10 @@ REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that lets the tool ``wait`` go on."""
-    return tmp_path_factory.mktemp("gate") / "open"
-
-
-@pytest.fixture(scope="module")
-def served(gate: Path) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     """The server over HTTP."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TASKS_GATE", str(gate))
-        with serving(TASKS, "--http", "0") as server:
-            yield server
+    with serving(TASKS, "--http", "0") as server:
+        yield server
 
 
 def start(capsys: pytest.CaptureFixture[str], served: Served, tool: str, *options: str) -> str:
@@ -41,13 +33,12 @@ def start(capsys: pytest.CaptureFixture[str], served: Served, tool: str, *option
 
 @REVISIONS
 def test_a_task_is_started_looked_at_and_waited_for(
-    served: Served, gate: Path, revision: str, capsys: pytest.CaptureFixture[str]
+    served: Served, revision: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gate.unlink(missing_ok=True)
     id = start(capsys, served, "wait", "--revision", revision)
     looked = run(capsys, "task", served.url, id, "--state", "--revision", revision)
     late = run(capsys, "task", served.url, id, "--timeout", "0.2", "--revision", revision)
-    gate.touch()
+    assert run(capsys, "call", served.url, "release").code == 0
     waited = run(capsys, "task", served.url, id, "--revision", revision)
     again = run(capsys, "task", served.url, id, "--json", "--revision", revision)
     assert looked == (0, "working: 1/2: waiting\n", "")
@@ -58,8 +49,7 @@ def test_a_task_is_started_looked_at_and_waited_for(
 
 
 @REVISIONS
-def test_a_task_is_cancelled(served: Served, gate: Path, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    gate.unlink(missing_ok=True)
+def test_a_task_is_cancelled(served: Served, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
     id = start(capsys, served, "wait", "--revision", revision)
     cancelled = run(capsys, "task", served.url, id, "--cancel", "--revision", revision)
     again = run(capsys, "task", served.url, id, "--cancel", "--json", "--revision", revision)
@@ -146,12 +136,10 @@ def test_the_tasks_of_configured_servers_are_those_of_a_gateway(
 
 
 def test_a_task_of_a_file_is_found_by_the_next_process(tmp_path: Path) -> None:
-    kept = {"TASKS_FILE": str(tmp_path / "tasks.sqlite"), "TASKS_GATE": str(tmp_path)}
+    kept = f"TASKS_FILE={tmp_path / 'tasks.sqlite'}"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in kept.items():
-            patch.setenv(name, value)
+        patch.setenv(*kept.split("=", 1))
         with serving(TASKS, "--http", "0") as served:
-            id = command("call", served.url, "wait", "--detach").out.strip()
-            assert command("task", served.url, id).out == "waited\n"
-    found = command("task", TASKS, id, "--env", f"TASKS_FILE={kept['TASKS_FILE']}")
-    assert found == (0, "waited\n", "")
+            id = command("call", served.url, "echo", "text=hi", "--detach").out.strip()
+            assert command("task", served.url, id).out == "hi\n"
+    assert command("task", TASKS, id, "--env", kept) == (0, "hi\n", "")

@@ -46,7 +46,6 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, deta
     same as NAME TOOL. Questions of the server are asked in the terminal; without a terminal they are declined.
     """
     from trunkline.cli.client_session import run_client_command
-    from trunkline.cli.exit_codes import Exit
     from trunkline.cli.options import json_object, typed_arguments
 
     tool, arguments = take_item(choices, words, "TOOL")
