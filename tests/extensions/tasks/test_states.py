@@ -13,7 +13,7 @@ from tests.extensions.tasks.test_elsewhere import ASKS, often, pair
 from tests.extensions.tasks.test_subscriptions import listen, told
 from tests.server.talk import accept
 from trunkline import Context, Server
-from trunkline.extensions import TaskOptions, TaskSettings
+from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
 from trunkline.extensions.tasks.record import finish
 from trunkline.extensions.tasks.wire import core_task, extension_task
 
@@ -151,6 +151,26 @@ async def test_an_answer_that_cannot_be_read_is_rejected_and_the_question_stays_
     assert error["code"] == -32602
     assert "colour" in error["message"]
     assert list(state["inputRequests"]) == ["colour"]
+    assert outcome["content"][0]["text"] == "red"
+
+
+async def test_answers_are_bounded_by_the_memory_for_tasks() -> None:
+    server = Server("s", tasks=TaskSettings(limits=TaskLimits(memory_bytes=2000)))
+
+    @server.tool(task=True)
+    async def work(ctx: Context) -> str:
+        return (await ctx.elicit("Colour?", str, key="colour")).data or ""
+
+    async with opened(server, EXTENSION, ASKS) as peer:
+        id = await peer.start("work")
+        await peer.question(id)
+        large = {"taskId": id, "inputResponses": {"colour": accept("x" * 3000)}}
+        refused = [(await peer.peer.request("tasks/update", large))["error"] for _ in range(3)]
+        state = await peer.get(id)
+        await peer.answer(id, "colour", accept("red"))
+        outcome = await peer.outcome(id)
+    assert [each["data"]["limit"] for each in refused] == ["memory_bytes"] * 3
+    assert state["status"] == "input_required"
     assert outcome["content"][0]["text"] == "red"
 
 
