@@ -267,7 +267,7 @@ async def asked(client: Client, method: str) -> str:
         case "prompts/get":
             return (await client.get_prompt("work")).messages[0].content.text  # type: ignore[union-attr]
         case "resources/read":
-            return (await client.read_resource("note://1"))[0].text  # type: ignore[union-attr]
+            return (await client.read_resource("note://1"))[0].text or ""
         case "completion/complete":
             return (await client.complete({"type": "ref/prompt", "name": "work"}, {"name": "a", "value": ""})).values[0]
         case "tools/list":

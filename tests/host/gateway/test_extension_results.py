@@ -77,7 +77,7 @@ def entry(server: Server, objects: bool) -> Any:
     if objects:
         return server
     settings = ServerSettings(extensions={POLLS: (), TICKETS: ()})
-    return ServerEntry(name="v", target=server, settings=settings, source=Source("test"))
+    return ServerEntry(name="v", target=server, settings=settings, source=Source("given"))
 
 
 def hosted(objects: bool) -> dict[str, Any]:
@@ -109,7 +109,7 @@ async def test_a_client_with_the_extension_gets_the_result_unchanged(
     method: str, front: str, objects: bool, tmp_path: Path
 ) -> None:
     # Without the definitions it cannot be told which of the two a kind belongs to.
-    declared = {TICKETS: {}} if objects else {POLLS: {}, TICKETS: {}}
+    declared: dict[str, Any] = {TICKETS: {}} if objects else {POLLS: {}, TICKETS: {}}
     async with (
         on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage,
         stage.client(front, extensions=declared) as client,
@@ -129,7 +129,7 @@ async def test_a_stateless_server_knows_what_each_client_declared(tmp_path: Path
 
 
 async def test_a_kind_that_no_forwarded_extension_has_does_not_pass(tmp_path: Path) -> None:
-    made = ServerEntry(name="v", target=answering(), settings=ServerSettings(), source=Source("test"))
+    made = ServerEntry(name="v", target=answering(), settings=ServerSettings(), source=Source("given"))
     polls, _ = extensions()
     async with (
         # The host declares both; the definition that it knows of the second has no such kind.

@@ -195,7 +195,7 @@ class MemoryTaskBackend:
         if after is not before:
             grown = after.size - before.size
             if grown > 0 and not after.finished and self._used + grown > self._most:
-                # Answers of the caller. The result of a finished task is kept: it can be neither sent again nor smaller.
+                # Answers of the caller. The result of a finished task is kept, since it cannot be produced again.
                 raise too_many_tasks("memory_bytes", self._most)
             self._records[id] = after
             self._used += grown

@@ -22,7 +22,6 @@ __all__ = ["OtherProcesses", "apply_changes"]
 log = logging.getLogger("trunkline")
 
 _LOOK_SECONDS = 0.5  # Poll interval: hardly noticeable for a user, and two reads a second for each task.
-_NEW = (0.0, "")  # The state of a task that was not looked at yet.
 
 
 class OtherProcesses:
@@ -62,12 +61,16 @@ class OtherProcesses:
     async def _follow_watched(self) -> None:
         seen: dict[str, tuple[float, str]] = {}
         try:
-            while watched := [id for id in self._tasks.watched() if seen.get(id, _NEW)[1] not in FINISHED]:
+            while watched := [id for id in self._tasks.watchers if self._may_change(id, seen)]:
                 for id in watched:
                     await self._look_at_watched(id, seen)
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             self._watching = False
+
+    def _may_change(self, id: str, seen: dict[str, tuple[float, str]]) -> bool:
+        """Return True if a watched task runs elsewhere, as far as is known."""
+        return id not in self._tasks.runs and (id not in seen or seen[id][1] not in FINISHED)
 
     async def _look_at_watched(self, id: str, seen: dict[str, tuple[float, str]]) -> None:
         try:
@@ -79,7 +82,7 @@ class OtherProcesses:
         state = (0.0, "cancelled") if record is None else (record.updated, record.status)
         if seen.get(id) != state:
             seen[id] = state
-            self._tasks.notify_streams(id)
+            self._tasks.watchers.notify(id)
 
 
 async def apply_changes(tasks: Tasks, run: Run) -> None:

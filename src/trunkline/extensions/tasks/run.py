@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -19,10 +21,17 @@ if TYPE_CHECKING:
     from trunkline.extensions.tasks.service import Tasks
     from trunkline.protocol.caller import Session
 
-__all__ = ["Run", "Work"]
+__all__ = ["Run", "Work", "new_task_id"]
 
 #: Performs the call on the given exchange.
 Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
+
+
+def new_task_id() -> str:
+    """Return an id that cannot be guessed, and that no command line reads as an option."""
+    while (id := secrets.token_urlsafe(24)).startswith("-"):
+        pass
+    return id
 
 
 class Run:
@@ -121,6 +130,12 @@ class Run:
         self._set_message(status_line(message))
         self._tasks.status_changed(self)
         self.wake()
+
+    def latest(self, record: TaskRecord) -> TaskRecord:
+        """Return the record of this task with the latest status message."""
+        if self.message is None or record.finished:
+            return record
+        return replace(record, message=self.message, updated=max(record.updated, self.message_at))
 
     def _set_message(self, message: str) -> None:
         if message != self.message:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
@@ -30,8 +29,9 @@ from trunkline.extensions.tasks.other_workers import OtherWorkers, is_shared, ot
 from trunkline.extensions.tasks.outcome import ending
 from trunkline.extensions.tasks.patience import when_reachable
 from trunkline.extensions.tasks.record import CallerFacts, TaskRecord, finish, owner_of
-from trunkline.extensions.tasks.run import Run, Work
+from trunkline.extensions.tasks.run import Run, Work, new_task_id
 from trunkline.extensions.tasks.takeover import take_over
+from trunkline.extensions.tasks.watchers import Watchers
 from trunkline.extensions.tasks.wire import (
     FIRST_POLL,
     core_task,
@@ -61,13 +61,6 @@ log = logging.getLogger("trunkline")
 
 _NOTIFY_SECONDS = 30.0  # How long a notification waits for a backend that cannot be reached before its stream ends.
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
-
-
-def _new_id() -> str:
-    """Return an id that cannot be guessed, and that no command line reads as an option."""
-    while (id := secrets.token_urlsafe(24)).startswith("-"):
-        pass
-    return id
 
 
 def make_service(server: Server, settings: TaskSettings) -> Tasks:
@@ -101,7 +94,8 @@ class Tasks:
         self.tools: Mapping[str, ToolDefinition] = {}
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
-        self._watchers: dict[str, set[SubscriptionStream]] = {}
+        #: The streams that watch tasks, wherever these run.
+        self.watchers = Watchers()
         self._connection: Connection | None = None
         #: The event loop and the process that tasks run in; None before the first, and after the end.
         self._place: tuple[asyncio.AbstractEventLoop, int] | None = None
@@ -352,7 +346,7 @@ class Tasks:
         caller, now = exchange.admitted.caller, self.now()
         kept = options.ttl if ttl is None else min(max(0.0, ttl), self.settings.max_ttl)
         return TaskRecord(
-            id=_new_id(),
+            id=new_task_id(),
             owner=owner_of(caller.principal),
             tool=params.name,
             caller=CallerFacts.of(caller),
@@ -437,13 +431,11 @@ class Tasks:
     def latest(self, record: TaskRecord) -> TaskRecord:
         """Return a record with the latest status message of a task that runs here, which is not stored."""
         run = self.runs.get(record.id)
-        if run is None or run.message is None or record.finished:
-            return record
-        return replace(record, message=run.message, updated=max(record.updated, run.message_at))
+        return record if run is None else run.latest(record)
 
     def announce(self, record: TaskRecord, run: Run | None) -> None:
         """Notify the watchers of a task of its new state."""
-        self.notify_streams(record.id)
+        self.watchers.notify(record.id)
         if run is not None and run.session is not None and record.caller.revision_has_core_tasks:
             from trunkline.extensions.tasks.methods import relay_directly
 
@@ -460,7 +452,7 @@ class Tasks:
         status = isinstance(params, t.ProgressNotificationParams | t.LoggingMessageNotificationParams)
         if status:
             self.status_changed(run)
-            self.notify_streams(run.record.id)
+            self.watchers.notify(run.record.id)
         if run.session is None or getattr(params, "progress_token", None) == "" or method == "notifications/message":
             return False
         return self._notify_session(run.session, method, with_related(params, run.record.id))
@@ -499,30 +491,12 @@ class Tasks:
         record = await when_reachable(lambda: self.backend.get(id), seconds=_NOTIFY_SECONDS)
         return None if record is None else task_notification(self.latest(record), self.now(), meta, sent)
 
-    def watched(self) -> list[str]:
-        """Return the tasks that streams watch and that do not run here."""
-        return [id for id in self._watchers if id not in self.runs]
-
-    def notify_streams(self, id: str) -> None:
-        """Notify the streams that watch a task that it may have changed."""
-        for stream in self._watchers.get(id, ()):
-            stream.notify_change(("task", id))
-
     async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
         """Notify a stream of changes of tasks; return a function that stops it."""
         if isinstance(self._others, OtherWorkers):
             return await self._others.watch(stream, ids)
-        for id in ids:
-            self._watchers.setdefault(id, set()).add(stream)
+        unwatch = self.watchers.add(stream, ids)
         self._others.watch()
-
-        def unwatch() -> None:
-            for id in ids:
-                streams = self._watchers.get(id, set())
-                streams.discard(stream)
-                if not streams:
-                    self._watchers.pop(id, None)
-
         return unwatch
 
     # --- the process --------------------------------------------------------------------------------------------------
@@ -546,7 +520,7 @@ class Tasks:
             # The event loop has ended without ``close``, or this is a forked process: its tasks no longer run.
             self.backend.release(self.runner)
         self._place = place
-        self.runs, self._watchers = {}, {}
+        self.runs, self.watchers = {}, Watchers()
         self.runner = f"{os.getpid()}-{secrets.token_hex(8)}"
         if isinstance(self._others, OtherWorkers):
             self._others.start(self.runner)
