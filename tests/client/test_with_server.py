@@ -67,10 +67,55 @@ async def test_every_feature_works_in_every_revision(revision: str) -> None:
         await client.ping()
 
 
-@STRUCTURED
+@EVERY
 async def test_a_value_is_the_same_whatever_the_revision(revision: str) -> None:
     async with Client(make_server(), revision=revision) as client:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+
+
+@pytest.mark.parametrize(
+    ("blocks", "data"),
+    [
+        (['{"a": [1, null]}'], {"a": [1, None]}),
+        (["[1, 2]"], [1, 2]),
+        (["-2.5"], -2.5),
+        (["true"], True),
+        (["two words"], None),
+        (['"quoted"'], None),
+        (["null"], None),
+        (["12 months"], None),
+        (["{broken"], None),
+        (["[" * 100_000], None),
+        (["1e999999"], None),
+        (["1", "2"], None),
+        ([], None),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+async def test_before_structured_content_a_value_is_read_from_the_text(
+    revision: str, blocks: list[str], data: Any
+) -> None:
+    server = Server("s")
+
+    @server.tool(output_schema=None)
+    def tell() -> Any:
+        return t.CallToolResult(content=[t.TextContent(text=each) for each in blocks])
+
+    async with Client(server, revision=revision) as client:
+        result = await client.call_tool("tell")
+    assert (result.data, result.structured_content) == (None if revision == "2025-06-18" else data, None)
+
+
+async def test_the_text_of_a_failed_call_is_no_value() -> None:
+    server = Server("s")
+
+    @server.tool
+    def fail() -> str:
+        raise ToolError('{"code": 5}')
+
+    async with Client(server, revision="2024-11-05") as client:
+        assert (await client.call_tool("fail", raise_on_error=False)).data is None
 
 
 @STRUCTURED

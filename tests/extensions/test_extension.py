@@ -249,6 +249,92 @@ async def test_a_kind_that_nothing_reads_is_an_error_and_a_request_returns_it() 
     assert raw["resultType"] == "ticket"
 
 
+#: The final result of each method with kinds of results.
+FINAL: dict[str, dict[str, Any]] = {
+    "tools/call": {"content": [{"type": "text", "text": "final"}]},
+    "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "final"}}]},
+    "resources/read": {"contents": [{"uri": "note://1", "text": "final"}]},
+    "completion/complete": {"completion": {"values": ["final"]}},
+}
+methods = pytest.mark.parametrize("method", [*FINAL, "tools/list", "prompts/list"])
+
+
+async def asked(client: Client, method: str) -> str:
+    """Call a method of the client; return what it answered."""
+    match method:
+        case "tools/call":
+            return (await client.call_tool("work")).text
+        case "prompts/get":
+            return (await client.get_prompt("work")).messages[0].content.text  # type: ignore[union-attr]
+        case "resources/read":
+            return (await client.read_resource("note://1"))[0].text or ""
+        case "completion/complete":
+            return (await client.complete({"type": "ref/prompt", "name": "work"}, {"name": "a", "value": ""})).values[0]
+        case "tools/list":
+            return str(await client.list_tools())
+    return str(await client.list_prompts())
+
+
+def odd(method: str, kind: str, extension: Extension) -> Server:
+    """Create a server that answers a method with a kind of result."""
+    state = {"taskId": "t", "status": "working", "createdAt": "", "lastUpdatedAt": "", "ttlMs": None}
+
+    async def answer(request: ServerRequest, call_next: CallNext) -> Any:
+        return {"resultType": kind, **state} if request.method == method else await call_next(request)
+
+    server = Server("odd", extensions=[extension], middleware=[answer])
+
+    @server.tool
+    def work() -> str:
+        return "worked"
+
+    @server.prompt(name="work")
+    def prompt(a: str = "") -> str:
+        return a
+
+    @server.completion("work", "a")
+    def complete_a(value: str) -> list[str]:
+        return ["a"]
+
+    @server.resource("note://1")
+    def note() -> str:
+        return "note"
+
+    return server
+
+
+@each_revision
+@pytest.mark.parametrize("method", FINAL)
+async def test_every_method_may_have_kinds_of_results(method: str, revision: str) -> None:
+    extension = tickets()
+    extension.result_kind("other", method=method)(lambda client, result: FINAL[method])
+    async with Client(odd(method, "other", extension), revision=revision, extensions=[extension]) as client:
+        assert await asked(client, method) == "final"
+
+
+@methods
+@pytest.mark.parametrize("kind", ["other", "task"])
+async def test_a_kind_that_a_method_does_not_have_is_the_servers_fault(method: str, kind: str) -> None:
+    extension = tickets()
+    # Declared by its identifier alone: its kinds are not known to the client.
+    async with Client(odd(method, kind, extension), extensions={extension.id: {}}) as client:
+        with pytest.raises(RemoteProtocolError):
+            await asked(client, method)
+    other = "prompts/get" if method != "prompts/get" else "tools/call"
+    extension.result_kind("other", method=other)(lambda client, result: FINAL[other])
+    async with Client(odd(method, kind, extension), extensions=[extension]) as client:
+        with pytest.raises(RemoteProtocolError):
+            await asked(client, method)
+
+
+async def test_a_list_has_no_kinds_of_results() -> None:
+    extension = tickets()
+    extension.result_kind("other", method="tools/list")(lambda client, result: {"tools": []})
+    async with Client(odd("tools/list", "other", extension), extensions=[extension]) as client:
+        with pytest.raises(RemoteProtocolError, match="other"):
+            await client.list_tools()
+
+
 # --- through the gateway ---------------------------------------------------------------------------------------------
 
 

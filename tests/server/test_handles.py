@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import pydantic
@@ -67,6 +67,42 @@ async def test_connections_share_the_values_of_a_server() -> None:
     async with Client(server) as first, Client(server) as second:
         cart = await one(first, "create")
         assert await one(second, "add", cart=cart, item="soup") == ["soup"]
+
+
+class Basket(TypedDict, total=False):
+    """A dictionary at run time."""
+
+    items: list[str]
+
+
+@pytest.mark.parametrize("kind", [Cart, Basket, dict], ids=lambda each: each.__name__)
+async def test_a_class_stands_for_a_new_object_of_it(kind: Any) -> None:
+    server = Server("s")
+
+    async def create(ctx: Context) -> str:
+        return (await ctx.handle(kind)).id
+
+    async def show(value: Any) -> Any:
+        return value.value
+
+    show.__annotations__["value"] = Handle[kind]
+    server.tool(create)
+    server.tool(show)
+    async with Client(server) as client:
+        handle = (await client.call_tool("create")).data
+        shown = await client.call_tool("show", {"value": handle})
+    assert shown.data == msgspec.to_builtins(kind())
+
+
+async def test_a_class_that_needs_arguments_is_an_error_of_the_tool() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def create(ctx: Context) -> str:
+        return (await ctx.handle(Page)).id
+
+    async with Client(server) as client:
+        assert (await client.call_tool("create", raise_on_error=False)).is_error
 
 
 @pytest.mark.parametrize(

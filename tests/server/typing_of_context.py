@@ -121,6 +121,7 @@ async def a_handle_has_the_type_of_its_value(ctx: Context) -> None:
     assert_type(trip, Handle[Trip])
     assert_type(trip.value, Trip)
     assert_type(await ctx.handle(Draft(lines=[]), type=Draft), Handle[Draft])
+    assert_type(await ctx.handle(Trip, ttl=60), Handle[Trip])
     await ctx.handle(Trip("Oslo"), type=Trip | None)
     async with trip.edit() as value:
         assert_type(value, Trip)
@@ -131,5 +132,6 @@ def a_blocking_handle_has_it_too(ctx: BlockingContext) -> None:
     """In a sync function."""
     trip = ctx.handle(Trip("Oslo"))
     assert_type(trip, BlockingHandle[Trip])
+    assert_type(ctx.handle(Trip), BlockingHandle[Trip])
     with trip.edit() as value:
         assert_type(value, Trip)

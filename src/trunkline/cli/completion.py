@@ -35,7 +35,9 @@ _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 #: The commands whose target may be a Python file.
-_FILE_TARGETS = frozenset({"call", "complete", "doctor", "get", "install", "list", "listen", "read", "record", "run"})
+_FILE_TARGETS = frozenset(
+    {"call", "complete", "doctor", "get", "install", "list", "listen", "read", "record", "run", "task"}
+)
 
 
 T = TypeVar("T")

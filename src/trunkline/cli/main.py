@@ -35,6 +35,7 @@ _GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "Call": {
             "list": "List a server's tools, resources, templates, prompts or skills.",
             "call": "Call a tool.",
+            "task": "Wait for a task that an earlier call started.",
             "read": "Read a resource.",
             "get": "Render a prompt.",
             "complete": "Complete an argument.",

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.client.changes import ChangeFilter, ChangeStream
 from trunkline.client.connector import Connector
+from trunkline.client.extension_results import final_result
 from trunkline.client.options import ClientOptions, ClientState, ProgressCallback, resolve_settings
 from trunkline.client.request_handlers import UNREADABLE, ExtensionResult, all_pages
 from trunkline.client.session import ClientSession, encode
@@ -243,7 +244,9 @@ class Client(SkillMethods):
             result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
         if looks_wrapped(result.structured_content) and not core.tool_cache.has(name):
             await self._load_tools()
-        answer = core.tool_cache.read(name, result, validate=self._settings.validate)
+        answer = core.tool_cache.read(
+            name, result, validate=self._settings.validate, structured_content=session.revision.structured_content
+        )
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
     # --- tasks and other kinds of results ----------------------------------------------------------------------------
@@ -323,15 +326,8 @@ class Client(SkillMethods):
         """Convert a result of a kind that an extension adds into the final result."""
         if result.kind == "task":
             return await self._tasks.wait(self._tasks.handle(result, name), progress, total_timeout)
-        for extension in self._settings.extension_objects:
-            kind = extension.result_kinds.get(result.kind)
-            if kind is not None and kind.function is not None:
-                final = kind.function(self, msgspec.json.decode(result.raw))
-                final = await final if hasattr(final, "__await__") else final
-                return msgspec.convert(final, t.CallToolResult)
-        raise RemoteProtocolError(
-            f"The server returned a result of the kind {result.kind!r}, but no declared extension reads it."
-        )
+        final: t.CallToolResult = await final_result(self, "tools/call", result)
+        return final
 
     async def forward(
         self,
@@ -413,7 +409,7 @@ class Client(SkillMethods):
             result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
         else:
             result, _ = await self._core.call("resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True)
-        contents: list[t.ResourceContents] = result.contents
+        contents: list[t.ResourceContents] = (await final_result(self, "resources/read", result)).contents
         return contents
 
     async def read_app(self, app: str | t.Tool) -> AppPage:
@@ -438,7 +434,7 @@ class Client(SkillMethods):
         texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(name=name, arguments=texts)
         result, _ = await self._core.call("prompts/get", params, timeouts=self._timeouts, meta=meta, repeat=True)
-        prompt: t.GetPromptResult = result
+        prompt: t.GetPromptResult = await final_result(self, "prompts/get", result)
         return prompt
 
     async def complete(
@@ -459,7 +455,7 @@ class Client(SkillMethods):
         before = None if context is None else t.CompletionContext(arguments=dict(context))
         params = t.CompleteRequestParams(ref=_reference(ref), argument=completion_argument(argument), context=before)
         result, _ = await self._core.call("completion/complete", params, timeouts=self._timeouts, repeat=True)
-        completion: t.Completion = result.completion
+        completion: t.Completion = (await final_result(self, "completion/complete", result)).completion
         return completion
 
     async def ping(self) -> None:

@@ -20,6 +20,7 @@ from trunkline.client.changes import ListenerRegistry
 from trunkline.client.connect import connect
 from trunkline.client.notifications import CallbackRunner, NotificationDispatcher
 from trunkline.client.options import ClientSettings, ClientState, Lifecycle
+from trunkline.client.request_handlers import ExtensionResult
 from trunkline.client.session import ClientSession
 from trunkline.client.targets import Target
 from trunkline.client.tool_cache import ResponseCache, ToolCache
@@ -28,6 +29,7 @@ from trunkline.errors import (
     ConnectionLost,
     LinkError,
     LocalProtocolError,
+    RemoteProtocolError,
     RequestFailed,
     RequestTimeout,
     SessionExpired,
@@ -282,6 +284,8 @@ class Connector:
             return kept
         epoch = self.cache.epoch(method)
         result, asked = await self.call(method, params, timeouts=timeouts, repeat=True)
+        if isinstance(result, ExtensionResult) and method != "resources/read":
+            raise RemoteProtocolError(f"The server returned a list of the kind {result.kind!r}; lists have no kinds.")
         # The specification: the result of a retried round depends on answers that are not part of the key.
         if not asked and self.agreement is not None and self.agreement.revision.cache_hints:
             self.cache.put(method, key, result, epoch=epoch, now=now())

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.client.extension_results import UnknownKinds
 from trunkline.client.options import ClientSettings
 from trunkline.client.request_handlers import ExtensionResult, RequestHandlers, UndeclaredCapability, read_result
 from trunkline.connection import Connection, Exchange, Timeouts
@@ -70,16 +71,6 @@ class SessionOwner(Protocol):
         """Called when the server shows, after the handshake was tried, that it speaks a stateless revision."""
 
 
-class _AnyKind:
-    """Matches every kind of result of every method."""
-
-    def __contains__(self, kind: object) -> bool:
-        return True
-
-
-_ANY_KIND = _AnyKind()
-
-
 class ClientSession:
     """A session with a server."""
 
@@ -126,7 +117,8 @@ class ClientSession:
         self.core_tasks = Feature.CORE_TASKS in self.revision.features and self.declared("tasks.requests.tools.call")
         rows = requests_to_server(agreement.revision)
         self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
-        self.result_kinds = _ANY_KIND if self._has_unknown_kinds() else frozenset(self._kinds())
+        kinds = frozenset(self._kinds())
+        self.result_kinds = UnknownKinds(kinds) if self._has_unknown_kinds() else kinds
 
     def _offered(self, row: Method) -> bool:
         assert self.agreement is not None
@@ -140,7 +132,7 @@ class ClientSession:
 
     def _kinds(self) -> Iterator[tuple[str, str]]:
         """Yield the kinds of results of extensions that both sides have declared."""
-        if declared_extension(self.capabilities, TASKS) is not None:
+        if declared_extension(self.capabilities, TASKS) is not None and self.declared(f"{EXTENSIONS}{TASKS}"):
             yield "tools/call", "task"
         for extension in self._settings.extension_objects:
             if self.declared(f"{EXTENSIONS}{extension.id}"):

@@ -113,12 +113,15 @@ class ResponseCache:
 log = logging.getLogger("trunkline")
 # An annotation that some servers put on such schemas.
 _WRAP_MARK = "x-fastmcp-wrap-result"
+# How the text of an object, an array, a number or a boolean begins; a text in quotation marks is left alone.
+_JSON_STARTS = ("{", "[", "-", "true", "false", *"0123456789")
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
     """The result of a tool call."""
 
-    #: The structured value, unwrapped; None if there is none.
+    #: The structured value, unwrapped; None if there is none. In revisions without structured content it is read from
+    #: the text, if that is one block of JSON.
     data: Any
     content: list[ContentBlock]
     #: The structured value as received; None if there is none.
@@ -251,8 +254,8 @@ class ToolCache:
         except ValueError as error:
             raise LocalProtocolError(f"The tool {name!r} cannot be called over HTTP: {error}") from error
 
-    def read(self, name: str, result: CallToolResult, *, validate: bool) -> CallResult:
-        """Convert a tool's result for the caller.
+    def read(self, name: str, result: CallToolResult, *, validate: bool, structured_content: bool = True) -> CallResult:
+        """Convert a tool's result for the caller; ``structured_content`` says whether the revision has it.
 
         Raises:
             RemoteProtocolError: the structured value violates the tool's output schema, or is missing.
@@ -266,9 +269,25 @@ class ToolCache:
                 _check(name, fact, result.structured_content)
             if fact.wrapped and isinstance(structured, dict) and looks_wrapped(structured):
                 data = structured["result"]
+        if not structured_content and structured is None and not is_error:
+            data = _value_of_text(result.content)
         return CallResult(
             data=data, content=result.content, structured_content=structured, is_error=is_error, meta=result.meta
         )
+
+
+def _value_of_text(content: Sequence[ContentBlock]) -> Any:
+    """Return the JSON value that a tool returned as text, as servers do in revisions without structured content.
+
+    A text that is no JSON is no structured value.
+    """
+    only = content[0] if len(content) == 1 else None
+    if not isinstance(only, TextContent) or not only.text.startswith(_JSON_STARTS):
+        return None
+    try:
+        return msgspec.json.decode(only.text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def looks_wrapped(structured: Any) -> bool:

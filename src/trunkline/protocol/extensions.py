@@ -58,11 +58,11 @@ def declared_extension(capabilities: Mapping[str, Any], id: str) -> Mapping[str,
     return settings if isinstance(settings, Mapping) else None
 
 
-def missing_extension(id: str) -> MissingClientCapability:
-    """Return the error for a client that did not declare an extension which the request needs."""
+def missing_extension(*ids: str) -> MissingClientCapability:
+    """Return the error for a client that did not declare the extensions which the request needs."""
     return MissingClientCapability(
-        f"Missing required client capability: the extension {id}",
-        data={"requiredCapabilities": {"extensions": {id: {}}}},
+        f"Missing required client capability: the extension {', '.join(ids)}",
+        data={"requiredCapabilities": {"extensions": {id: {} for id in ids}}},
     )
 
 

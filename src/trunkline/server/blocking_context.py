@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from trunkline.connection import Exchange
 from trunkline.server.context import BaseContext, Context
@@ -50,6 +50,11 @@ class BlockingContext(BaseContext):
         value = None if self._wait(self._did(key)) else function(*args, **kwargs)
         return self._wait(Context(self._server, self._exchange).once(key, lambda: value))
 
+    @overload
+    def handle(
+        self, value: type[T], *, ttl: float = 3600.0, stored: bool = False, key: str | None = None
+    ) -> BlockingHandle[T]: ...
+    @overload
     def handle(
         self,
         value: T,
@@ -58,7 +63,16 @@ class BlockingContext(BaseContext):
         ttl: float = 3600.0,
         stored: bool = False,
         key: str | None = None,
-    ) -> BlockingHandle[T]:
+    ) -> BlockingHandle[T]: ...
+    def handle(
+        self,
+        value: Any,
+        *,
+        type: Any = None,
+        ttl: float = 3600.0,
+        stored: bool = False,
+        key: str | None = None,
+    ) -> BlockingHandle[Any]:
         """Store a value for later calls and return its handle; see ``Context.handle``."""
         from trunkline.server.handle_service import create_handle
         from trunkline.server.handles import BlockingHandle

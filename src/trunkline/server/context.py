@@ -500,6 +500,11 @@ class Context(BaseContext):
 
     # --- using the server --------------------------------------------------------------------------------------------
 
+    @overload
+    async def handle(
+        self, value: type[T], *, ttl: float = 3600.0, stored: bool = False, key: str | None = None
+    ) -> Handle[T]: ...
+    @overload
     async def handle(
         self,
         value: T,
@@ -508,8 +513,19 @@ class Context(BaseContext):
         ttl: float = 3600.0,
         stored: bool = False,
         key: str | None = None,
-    ) -> Handle[T]:
+    ) -> Handle[T]: ...
+    async def handle(
+        self,
+        value: Any,
+        *,
+        type: Any = None,
+        ttl: float = 3600.0,
+        stored: bool = False,
+        key: str | None = None,
+    ) -> Handle[Any]:
         """Store a value for later calls and return its handle, whose ``id`` is the text for the model to pass back.
+
+        A class stands for a new object of it: ``ctx.handle(Cart)`` is ``ctx.handle(Cart())``.
 
         ``type`` is the ``T`` of the parameters ``Handle[T]`` that accept the handle; by default the value's class. It
         expires ``ttl`` seconds after the value was created or changed. A small immutable value is sealed into the text

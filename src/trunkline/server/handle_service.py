@@ -314,8 +314,8 @@ def _do_nothing() -> None:
 
 
 async def create_handle(
-    server: Server, exchange: Exchange, value: T, *, kind: object, ttl: float, stored: bool, key: str | None
-) -> OpenHandle[T]:
+    server: Server, exchange: Exchange, value: Any, *, kind: object, ttl: float, stored: bool, key: str | None
+) -> OpenHandle[Any]:
     """Create a handle for the caller of a request, once in all rounds of the call.
 
     Raises:
@@ -325,9 +325,12 @@ async def create_handle(
     """
     if not 0 < ttl < float("inf"):
         raise ValueError(f"ttl={ttl!r}: a handle lives for a positive number of seconds")
-    codec: ValueCodec[T] = codec_of(type(value) if kind is None else kind)
+    if isinstance(value, type) and kind is None:
+        # A class is no value that could be stored: create one without arguments.
+        kind, value = value, value()
+    codec: ValueCodec[Any] = codec_of(type(value) if kind is None else kind)
     root, identity = root_server(exchange), caller_identity(exchange)
-    created: OpenHandle[T] | None = None
+    created: OpenHandle[Any] | None = None
 
     async def create() -> str:
         nonlocal created

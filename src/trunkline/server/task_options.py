@@ -56,8 +56,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     after: float | None = 0.0
     #: Seconds that a finished task is kept; None for ever.
     ttl: float | None = 3600.0
-    #: The poll interval in seconds that clients are advised to use.
-    poll: float = 1.0
+    #: The poll interval in seconds that clients are advised to use; None: a tenth of a second for a new task, which
+    #: grows with its age up to ``TaskSettings.usual_poll``.
+    poll: float | None = None
     #: The number of times an unfinished task may run again after its process died; only if repeating does no harm.
     retry: int = 0
 
@@ -70,6 +71,8 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     limits: TaskLimits | None = None
     #: The maximum time to live in seconds that a caller may request for a finished task.
     max_ttl: float = 7 * 24 * 3600.0
+    #: The longest poll interval in seconds that clients are advised to use for a tool without one of its own.
+    usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
     #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a backplane.

@@ -223,7 +223,34 @@ async def test_a_call_that_becomes_a_task_shows_its_status_as_progress(revision:
     async with Client(server, revision=revision) as client:
         result = await client.call_tool("work", on_progress=progress)
     assert result.data == "done"
-    assert seen == [(1, None, "3/10: step 3"), (2, None, "7/10: step 7")]
+    assert seen == [(3, 10, "step 3"), (7, 10, "step 7")]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (["reading", "writing"], [(1, None, "reading"), (2, None, "writing")]),
+        (["1/2", "tidying up", "2/2: done"], [(1, 2, None), (1, 2, "tidying up"), (2, 2, "done")]),
+        (["1234567/20000000"], [(1234567, 20000000, None)]),
+        (["0.5/1: a\nb"], [(0.5, 1, "a\nb")]),
+        (["1/2/2027", "on 17/11", "-1/2", "1/-2", "nan/inf", "1" * 400 + "/2"], None),
+    ],
+    ids=["texts", "mixed", "large", "fractions", "other"],
+)
+async def test_the_status_of_any_server_is_shown_as_progress(said: list[str], shown: Any) -> None:
+    states = [{"status": "working", "statusMessage": each} for each in said]
+    server = extension_server(*states, {"status": "completed", "result": CONTENT}, poll=1)
+    seen: list[Any] = []
+    async with Client(server) as client:
+        await client.call_tool("work", on_progress=lambda *each: seen.append(each))
+    # A text that is no progress is shown as it is.
+    assert seen == (shown or [(number, None, text) for number, text in enumerate(said, 1)])
+
+
+async def test_a_poll_interval_larger_than_any_number_is_bounded() -> None:
+    server = extension_server({"status": "working"}, {"status": "completed", "result": CONTENT}, poll=10**400)
+    async with Client(server) as client:
+        assert (await client.call_tool("work")).text
 
 
 @FORMS

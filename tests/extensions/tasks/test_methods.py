@@ -116,15 +116,6 @@ async def test_times_are_iso_8601_and_the_last_one_grows(revision: str) -> None:
 
 
 @FORMS
-async def test_a_young_task_is_to_be_asked_for_soon(revision: str) -> None:
-    server, gate = workshop(task=TaskOptions(poll=30.0))
-    async with opened(server, revision) as peer:
-        task = await peer.create("work")
-        gate.open.set()
-    assert task["pollInterval" if revision == CORE else "pollIntervalMs"] <= 1000
-
-
-@FORMS
 @KINDS
 async def test_reading_a_result_never_deletes_it(revision: str, kind: str, tmp_path: Path) -> None:
     server, gate = workshop(**options(kind, tmp_path))

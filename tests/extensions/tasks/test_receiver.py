@@ -184,9 +184,10 @@ async def test_an_error_meant_for_the_server_reaches_it() -> None:
 
     async with connected(sampling=refuses) as (server, _):
         id = (await server.create())["taskId"]
-        await server.until(id, "failed")
+        state = await server.until(id, "failed")
         error = await server.ask("tasks/result", taskId=id)
     assert (error.code, error.message) == (-1, "User rejected")
+    assert state["statusMessage"] == "User rejected"
 
 
 async def test_the_end_of_the_connection_stops_the_tasks() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from trunkline.cli.options import Choices, apps_option, client_command, json_option, parse_pairs, take_item
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from trunkline.cli.client_session import CommandContext
+    from trunkline.cli.exit_codes import Exit
+    from trunkline.client.tool_cache import CallResult
+
+__all__ = ["command", "show_result"]
 
 _EPILOG = """\
 \b
@@ -17,6 +24,7 @@ Examples:
   trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
   trunkline call files read_file path=notes.txt -c mcp.json
   trunkline call -c mcp.json files/read_file path=notes.txt
+  trunkline call http://127.0.0.1:8000/mcp write_report topic=Tides --detach
 
 VALUE is sent as text if the tool's schema expects a string, otherwise it is parsed as JSON. KEY=@FILE reads the value
 from a file, KEY=@- from standard input; KEY=@@x means the text @x.
@@ -27,24 +35,26 @@ from a file, KEY=@- from standard input; KEY=@@x means the text @x.
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
 @click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @FILE reads it from a file.")
+@click.option("--detach", is_flag=True, help="Do not wait: print the id of the task, for trunkline task.")
 @apps_option
 @json_option
 @client_command
-def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> int:
+def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, detach: bool) -> int:
     """Call TOOL on the server TARGET and print the result.
 
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/TOOL is the
     same as NAME TOOL. Questions of the server are asked in the terminal; without a terminal they are declined.
     """
-    from trunkline.cli.client_session import CommandContext, run_client_command
-    from trunkline.cli.exit_codes import Exit
+    from trunkline.cli.client_session import run_client_command
     from trunkline.cli.options import json_object, typed_arguments
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, result_text
-    from trunkline.types import CallToolResult
 
     tool, arguments = take_item(choices, words, "TOOL")
     texts = parse_pairs(arguments)
     given = {} if whole is None else json_object(whole)
+    if detach:
+        from trunkline.cli.commands.task import check_keeps_running
+
+        check_keeps_running(choices)
 
     async def call(context: CommandContext) -> Exit:
         client, timeout = context.client, choices.timeout
@@ -52,6 +62,8 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
             tools = {each.name: each for each in await client.list_tools()}
             schema = tools[tool].input_schema if tool in tools else {}
             given.update(typed_arguments(texts, schema))
+        if detach:
+            return await _start(context, tool, given)
         with context.screen.working(f"calling {tool}"):
             result = await context.suggesting(
                 tool,
@@ -65,17 +77,46 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
                     raise_on_error=False,
                 ),
             )
-        text = result_text(result.content, result.structured_content)
-        if choices.as_json:
-            structured = {} if result.structured_content is None else {"structured_content": result.structured_content}
-            error = True if result.is_error else None
-            print_json(CallToolResult(content=result.content, is_error=error, meta=result.meta, **structured))
-        elif text and not result.is_error:
-            print_text(text)
-        if result.is_error:
-            print_notice(f"the tool {tool} failed: {text or 'no reason given'}", failure=True)
-            for line in await context.explain_failure(tool, text):
-                print_notice(line)
-        return context.exit_code(failed=result.is_error)
+        return await show_result(context, tool, result)
 
     return run_client_command(choices, call)
+
+
+async def _start(context: CommandContext, tool: str, arguments: dict[str, Any]) -> Exit:
+    """Call a tool as a task, and print its id; the result, if the server answers at once."""
+    from trunkline.cli.commands.task import show_started
+    from trunkline.cli.exit_codes import CommandError, Exit
+    from trunkline.client.client import Client
+    from trunkline.errors import MissingCapability
+
+    client = context.client
+    assert isinstance(client, Client)
+    try:
+        with context.screen.working(f"calling {tool}"):
+            handle = await context.suggesting(tool, client.list_tools, client.start_task(tool, arguments))
+    except MissingCapability as error:
+        sentence = f"this server has no tasks in revision {client.revision}; call the tool without --detach"
+        raise CommandError(sentence, Exit.FAILED) from error
+    if handle.direct is not None:
+        return await show_result(context, tool, await handle.result(raise_on_error=False))
+    return show_started(context, handle)
+
+
+async def show_result(context: CommandContext, tool: str | None, result: CallResult) -> Exit:
+    """Print the result of a tool, or that it failed; without a name, that of a task."""
+    from trunkline.cli.ui.output import print_json, print_notice, print_text, result_text
+    from trunkline.types import CallToolResult
+
+    text = result_text(result.content, result.structured_content)
+    if context.choices.as_json:
+        structured = {} if result.structured_content is None else {"structured_content": result.structured_content}
+        error = True if result.is_error else None
+        print_json(CallToolResult(content=result.content, is_error=error, meta=result.meta, **structured))
+    elif text and not result.is_error:
+        print_text(text)
+    if result.is_error:
+        failed = "the task" if tool is None else f"the tool {tool}"
+        print_notice(f"{failed} failed: {text or 'no reason given'}", failure=True)
+        for line in () if tool is None else await context.explain_failure(tool, text):
+            print_notice(line)
+    return context.exit_code(failed=result.is_error)

@@ -147,7 +147,7 @@ def too_many_tasks(name: str, most: int) -> TooManyRequests:
 class MemoryTaskBackend:
     """Stores tasks in memory; they end with the process."""
 
-    __slots__ = ("_expiring", "_gone", "_now", "_records", "_unfinished", "_used")
+    __slots__ = ("_expiring", "_gone", "_most", "_now", "_records", "_unfinished", "_used")
 
     durable: bool = False
 
@@ -159,6 +159,8 @@ class MemoryTaskBackend:
         #: A heap of the finished tasks, by the time at which each may be deleted.
         self._expiring: list[tuple[float, str]] = []
         self._used = 0
+        #: The limit of the bytes, as given with the last task.
+        self._most = TaskLimits().memory_bytes
         #: The ended runners with unfinished tasks.
         self._gone: set[str] = set()
 
@@ -167,6 +169,7 @@ class MemoryTaskBackend:
         self._forget_expired()
         unfinished = self._unfinished.get(record.owner, 0)
         check_limits(limits, unfinished=unfinished, total=len(self._records), used=self._used)
+        self._most = limits.memory_bytes
         self._records[record.id] = record
         self._unfinished[record.owner] = unfinished + 1
         self._used += record.size
@@ -180,14 +183,22 @@ class MemoryTaskBackend:
         return record
 
     async def update(self, id: str, change: Change) -> TaskRecord | None:
-        """Apply a change."""
+        """Apply a change.
+
+        Raises:
+            TooManyRequests: it needs more memory than is allowed, and the task is not finished.
+        """
         before = await self.get(id)
         if before is None:
             return None
         after = change(before)
         if after is not before:
+            grown = after.size - before.size
+            if grown > 0 and not after.finished and self._used + grown > self._most:
+                # Answers of the caller. The result of a finished task is kept, since it cannot be produced again.
+                raise too_many_tasks("memory_bytes", self._most)
             self._records[id] = after
-            self._used += after.size - before.size
+            self._used += grown
             if after.finished and not before.finished:
                 self._unfinished[before.owner] -= 1
                 if not self._unfinished[before.owner]:

@@ -26,6 +26,7 @@ from trunkline.errors import (
     RequestTimeout,
     request_failed,
 )
+from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds
 from trunkline.protocol.caller import EXTENSIONS
 from trunkline.protocol.extensions import TASKS
 from trunkline.protocol.revisions import Feature
@@ -33,6 +34,7 @@ from trunkline.protocol.revisions import Feature
 if TYPE_CHECKING:
     from trunkline.client.client import Client
     from trunkline.client.connector import Connector
+    from trunkline.client.options import ProgressCallback
     from trunkline.client.tool_cache import CallResult
 
 __all__ = ["ClientTasks", "TaskHandle", "TaskState"]
@@ -137,8 +139,16 @@ class TaskHandle:
             seen = state
             await self._tasks.pause(self, state.poll)
 
-    async def result(self, *, timeout: float | None = None, raise_on_error: bool = True) -> CallResult:
+    async def result(
+        self,
+        *,
+        timeout: float | None = None,
+        raise_on_error: bool = True,
+        on_progress: ProgressCallback | None = None,
+    ) -> CallResult:
         """Wait for the result of the call; after a timeout, the task continues.
+
+        ``on_progress`` is called with each new status: the progress, the total if there is one, and the message.
 
         Raises:
             ToolError: the tool reported a failure.
@@ -149,7 +159,7 @@ class TaskHandle:
         if result is None:
             try:
                 async with asyncio.timeout(timeout):
-                    result = await self._tasks.wait_for_result(self)
+                    result = await self._tasks.wait_for_result(self, self._tasks.status_reporter(on_progress))
             except TimeoutError as error:
                 assert timeout is not None
                 raise RequestTimeout(
@@ -364,17 +374,9 @@ class ClientTasks:
         seconds: float | None,
     ) -> t.CallToolResult:
         """Wait for a task on behalf of ``call_tool``: forward progress, and cancel the task if the caller gives up."""
-        count = 0
-
-        def report(state: TaskState) -> None:
-            nonlocal count
-            count += 1
-            if on_progress is not None:
-                on_progress(t.ProgressNotificationParams(progress_token=0, progress=count, message=state.message))
-
         try:
             async with asyncio.timeout(seconds):
-                return await self.wait_for_result(handle, report)
+                return await self.wait_for_result(handle, _status_reporter(on_progress))
         except TimeoutError as error:
             await self._give_up(handle)
             assert seconds is not None
@@ -384,6 +386,10 @@ class ClientTasks:
             if not handle.done and not isinstance(error, LinkError):
                 await self._give_up(handle)
             raise
+
+    def status_reporter(self, on_progress: ProgressCallback | None) -> Callable[[TaskState], None] | None:
+        """Return a function that passes the status of a task to a callback for progress."""
+        return _status_reporter(self._client._progress(on_progress))
 
     async def _give_up(self, handle: TaskHandle) -> None:
         """Cancel an abandoned task, with a timeout."""
@@ -409,6 +415,21 @@ class ClientTasks:
         return await self._core.with_session(
             lambda session: session.request(method, params, timeouts=timeouts), repeat=repeat
         )
+
+
+def _status_reporter(
+    on_progress: Callable[[t.ProgressNotificationParams], None] | None,
+) -> Callable[[TaskState], None] | None:
+    if on_progress is None:
+        return None
+    shown = StatusProgress()
+
+    def report(state: TaskState) -> None:
+        if state.message is not None:
+            done, total, message = shown.read(state.message)
+            on_progress(t.ProgressNotificationParams(progress_token=0, progress=done, total=total, message=message))
+
+    return report
 
 
 def _read_result(raw: Raw) -> t.CallToolResult:
@@ -441,4 +462,4 @@ def _core_state(task: t.Task) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float:
-    return _USUAL_POLL if milliseconds is None else milliseconds / 1000
+    return _USUAL_POLL if milliseconds is None else from_milliseconds(milliseconds)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_task", "follow", "relay_directly", "state_of", "task_handlers"]
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MIN_POLL_SECONDS = 0.05  # Poll interval for a task that runs in another process.
 _RELAY_SECONDS = 0.5  # A client that fetches the result of a task with questions does so within a poll or two.
 Handler = Callable[[Exchange, Any], Awaitable[Any]]
@@ -58,6 +59,7 @@ def task_handlers(tasks: Tasks) -> Mapping[str, Handler]:
 
     async def update(exchange: Exchange, params: t.UpdateTaskRequestParams) -> Any:
         record = await find_task(tasks, exchange, params.task_id)
+        _check_answers(record, params.input_responses)
         await answer(tasks, record.id, params.input_responses)
         return t.EmptyResult()
 
@@ -66,7 +68,7 @@ def task_handlers(tasks: Tasks) -> Mapping[str, Handler]:
         record, cancelled = await _cancel(tasks, record)
         if not _is_core(exchange):
             return t.EmptyResult()
-        members = core_task(record, tasks.now(), message=None)
+        members = core_task(record, tasks.now())
         if not cancelled:
             raise InvalidParams(f"Cannot cancel task: already in terminal status {members['status']!r}")
         return t.CancelTaskResult(**members)
@@ -111,10 +113,25 @@ async def find_task(tasks: Tasks, exchange: Exchange, id: str) -> TaskRecord:
 
 def state_of(tasks: Tasks, record: TaskRecord, *, core: bool) -> Any:
     """Return the state of a task in the form of the caller's revision."""
-    message = tasks.message(record.id)
-    if core:
-        return t.GetTaskResult(**core_task(record, tasks.now(), message=message))
-    return extension_task(record, tasks.now(), message=message)
+    record = tasks.latest(record)
+    return t.GetTaskResult(**core_task(record, tasks.now())) if core else extension_task(record, tasks.now())
+
+
+def _check_answers(record: TaskRecord, answers: dict[str, Raw]) -> None:
+    """Check that answers to open questions can be read; a question whose answer cannot be read stays open.
+
+    Raises:
+        InvalidParams: one cannot.
+    """
+    rows = embedded_requests(record.caller.caller().revision)
+    for key, raw in answers.items():
+        question = record.questions.get(key)
+        row = None if question is None else rows.get(question.request.method)
+        if row is not None:
+            try:
+                msgspec.json.decode(raw, type=row.result)
+            except _UNREADABLE as error:
+                raise InvalidParams(f"Invalid params: the answer to {key!r} is not valid: {error}") from error
 
 
 async def answer(tasks: Tasks, id: str, answers: dict[str, Raw]) -> None:
@@ -317,7 +334,7 @@ async def _list(tasks: Tasks, exchange: Exchange, cursor: str | None) -> t.ListT
         )
     size = tasks.server.limits.page_size
     found = await tasks.backend.page(owner_of(caller.principal), after=_position(cursor), limit=size + 1)
-    shown = [t.Task(**core_task(each, tasks.now(), message=tasks.message(each.id))) for each in found[:size]]
+    shown = [t.Task(**core_task(tasks.latest(each), tasks.now())) for each in found[:size]]
     more = len(found) > size
     return t.ListTasksResult(tasks=shown, next_cursor=_cursor(found[size - 1]) if more else None)
 

@@ -1,7 +1,7 @@
-"""Applies changes that other processes sharing a durable backend make to the tasks that run here.
+"""Other processes that share a durable backend: their changes to tasks that run here, and tasks that run there.
 
 Any process may answer the questions of a task or cancel it, but only the process that runs the task can deliver that to
-the handler. It polls, since a backend has no notifications.
+the handler. And any process may have a stream that watches the task. Both poll, since a backend has no notifications.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from trunkline.errors import RequestFailed
+from trunkline.extensions.tasks.record import FINISHED
 
 if TYPE_CHECKING:
     from trunkline.extensions.tasks.run import Run
@@ -30,6 +31,7 @@ class OtherProcesses:
         """Create the poller; ``look`` starts it."""
         self._tasks = tasks
         self._looking = False
+        self._watching = False
 
     def look(self, run: Run) -> None:
         """Start polling if the backend may be shared; called when a task starts to run here."""
@@ -49,6 +51,38 @@ class OtherProcesses:
                     log.warning("the tasks of server %r could not be polled", self._tasks.server.name, exc_info=True)
         finally:
             self._looking = False
+
+    def watch(self) -> None:
+        """Start polling for streams, if the backend may be shared; called when a stream starts to watch tasks."""
+        if self._tasks.backend.durable and not self._watching:
+            self._watching = True
+            self._tasks.spawn(self._follow_watched())
+
+    async def _follow_watched(self) -> None:
+        seen: dict[str, tuple[float, str]] = {}
+        try:
+            while watched := [id for id in self._tasks.watchers if self._may_change(id, seen)]:
+                for id in watched:
+                    await self._look_at_watched(id, seen)
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self._watching = False
+
+    def _may_change(self, id: str, seen: dict[str, tuple[float, str]]) -> bool:
+        """Return True if a watched task runs elsewhere, as far as is known."""
+        return id not in self._tasks.runs and (id not in seen or seen[id][1] not in FINISHED)
+
+    async def _look_at_watched(self, id: str, seen: dict[str, tuple[float, str]]) -> None:
+        try:
+            record = await self._tasks.backend.get(id)
+        except Exception:
+            log.warning("the watched task %s could not be polled", id, exc_info=True)
+            return
+        # A task that is gone does not change any more.
+        state = (0.0, "cancelled") if record is None else (record.updated, record.status)
+        if seen.get(id) != state:
+            seen[id] = state
+            self._tasks.watchers.notify(id)
 
 
 async def apply_changes(tasks: Tasks, run: Run) -> None:

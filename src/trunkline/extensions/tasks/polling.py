@@ -85,9 +85,8 @@ def make_job_tools(tasks: Tasks) -> tuple[JobTool, JobTool]:
 
     async def status(job: Annotated[str, "The id of the job, from the result that named it."], ctx: Context) -> Any:
         """Return how far a job is."""
-        record = await _find(tasks, ctx, job)
-        message = tasks.message(record.id) or record.message
-        return {"job": record.id, "status": record.status, "message": message}
+        record = tasks.latest(await _find(tasks, ctx, job))
+        return {"job": record.id, "status": record.status, "message": record.message}
 
     async def result(
         job: Annotated[str, "The id of the job, from the result that named it."],

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.errors import InvalidParams, RequestFailed, TooManyRequests
 from trunkline.extensions.tasks.record import FINISHED, timestamp
-from trunkline.extensions.tasks.wire import related
+from trunkline.extensions.tasks.wire import related, status_line
 
 __all__ = ["ReceivedTasks"]
 
@@ -60,6 +60,8 @@ class _ReceivedTask:
             "last_updated_at": timestamp(self.updated),
             "ttl": self.ttl_ms,
             "poll_interval": _POLL_MS,
+            # The specification: the state of a failed task SHOULD say what went wrong.
+            "status_message": None if self.error is None else status_line(self.error.message),
         }
 
 

@@ -98,7 +98,9 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated: float
     #: Seconds that it is kept after it has finished; None for ever.
     ttl: float | None
+    #: The advised poll interval in seconds, and whether that of a young task is shorter.
     poll: float
+    poll_grows: bool = True
     #: The number of times it may run again if its process dies.
     retry: int = 0
     #: The raw params of the request.

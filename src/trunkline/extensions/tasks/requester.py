@@ -15,6 +15,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import InvalidParams, LinkError, RequestFailed
 from trunkline.extensions.tasks.record import FINISHED
+from trunkline.extensions.tasks.wire import from_milliseconds
 from trunkline.protocol.limits import Limits
 from trunkline.server.elicitors import Elicitor, RequestToClient
 
@@ -54,7 +55,7 @@ async def ask_as_task(
     try:
         async with asyncio.timeout(limits.ask_seconds):
             while task.status not in FINISHED:
-                seconds = _USUAL_POLL if task.poll_interval is None else task.poll_interval / 1000
+                seconds = _USUAL_POLL if task.poll_interval is None else from_milliseconds(task.poll_interval)
                 await asyncio.sleep(min(max(seconds, _SHORTEST_POLL), _LONGEST_POLL))
                 params = t.GetTaskRequestParams(task_id=task.task_id)
                 task = _decode(await exchange.request("tasks/get", params, timeouts=timeouts), t.GetTaskResult)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -19,10 +21,17 @@ if TYPE_CHECKING:
     from trunkline.extensions.tasks.service import Tasks
     from trunkline.protocol.caller import Session
 
-__all__ = ["Run", "Work"]
+__all__ = ["Run", "Work", "new_task_id"]
 
 #: Performs the call on the given exchange.
 Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
+
+
+def new_task_id() -> str:
+    """Return an id that cannot be guessed, and that no command line reads as an option."""
+    while (id := secrets.token_urlsafe(24)).startswith("-"):
+        pass
+    return id
 
 
 class Run:
@@ -32,12 +41,14 @@ class Run:
         "_changed",
         "_tasks",
         "_waiting",
+        "announced",
         "cancelled",
         "claimed",
         "ended",
         "exchange",
         "job",
         "message",
+        "message_at",
         "record",
         "session",
         "settled",
@@ -62,6 +73,10 @@ class Run:
         self.session = session
         #: The latest status message; not stored, since it may change many times a second.
         self.message: str | None = None
+        #: When it was set, in wall time.
+        self.message_at = 0.0
+        #: Whether the session was notified of the state.
+        self.announced = False
         self.cancelled = False
         #: Whether the handler has returned, so that it can no longer be cancelled.
         self.ended = False
@@ -100,19 +115,31 @@ class Run:
             return False
         line = progress_text(method, params)
         if line is not None:
-            self.message = line
+            self._set_message(line)
             self.wake()
         return self._tasks.reported(self, method, params) or line is not None
 
     def note(self, method: str, params: Any) -> None:
         """Store a notification as the first status, in case the call becomes a task."""
-        self.message = progress_text(method, params) or self.message
+        line = progress_text(method, params)
+        if line is not None:
+            self._set_message(line)
 
     def set_status(self, message: str) -> None:
         """Set the status message."""
-        self.message = status_line(message)
+        self._set_message(status_line(message))
         self._tasks.status_changed(self)
         self.wake()
+
+    def latest(self, record: TaskRecord) -> TaskRecord:
+        """Return the record of this task with the latest status message."""
+        if self.message is None or record.finished:
+            return record
+        return replace(record, message=self.message, updated=max(record.updated, self.message_at))
+
+    def _set_message(self, message: str) -> None:
+        if message != self.message:
+            self.message, self.message_at = message, self._tasks.now()
 
     async def ask(self, key: str, question: Question) -> Raw:
         """Ask a question of the task and wait for the answer, at most for the task's time to live.

@@ -29,9 +29,17 @@ from trunkline.extensions.tasks.other_workers import OtherWorkers, is_shared, ot
 from trunkline.extensions.tasks.outcome import ending
 from trunkline.extensions.tasks.patience import when_reachable
 from trunkline.extensions.tasks.record import CallerFacts, TaskRecord, finish, owner_of
-from trunkline.extensions.tasks.run import Run, Work
+from trunkline.extensions.tasks.run import Run, Work, new_task_id
 from trunkline.extensions.tasks.takeover import take_over
-from trunkline.extensions.tasks.wire import FIRST_POLL, core_task, extension_task, task_notification, with_related
+from trunkline.extensions.tasks.watchers import Watchers
+from trunkline.extensions.tasks.wire import (
+    FIRST_POLL,
+    core_task,
+    extension_task,
+    from_milliseconds,
+    task_notification,
+    with_related,
+)
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
@@ -86,7 +94,8 @@ class Tasks:
         self.tools: Mapping[str, ToolDefinition] = {}
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
-        self._watchers: dict[str, set[SubscriptionStream]] = {}
+        #: The streams that watch tasks, wherever these run.
+        self.watchers = Watchers()
         self._connection: Connection | None = None
         #: The event loop and the process that tasks run in; None before the first, and after the end.
         self._place: tuple[asyncio.AbstractEventLoop, int] | None = None
@@ -130,7 +139,7 @@ class Tasks:
         caller = exchange.admitted.caller
         if Feature.CORE_TASKS in caller.revision.features:
             if params.task is not None:
-                ttl = None if params.task.ttl is None else params.task.ttl / 1000
+                ttl = None if params.task.ttl is None else from_milliseconds(params.task.ttl)
                 return self._create(options, exchange, params, work, ttl=ttl)
             if options.required:
                 raise MethodNotFound(
@@ -337,14 +346,15 @@ class Tasks:
         caller, now = exchange.admitted.caller, self.now()
         kept = options.ttl if ttl is None else min(max(0.0, ttl), self.settings.max_ttl)
         return TaskRecord(
-            id=secrets.token_urlsafe(24),
+            id=new_task_id(),
             owner=owner_of(caller.principal),
             tool=params.name,
             caller=CallerFacts.of(caller),
             created=now,
             updated=now,
             ttl=kept,
-            poll=options.poll,
+            poll=self.settings.usual_poll if options.poll is None else options.poll,
+            poll_grows=options.poll is None,
             retry=options.retry,
             params=exchange.params or Raw(b"{}"),
             answers={} if elicitor is None else elicitor.answers,
@@ -380,8 +390,8 @@ class Tasks:
         """Return the result that announces a new task, in the form of the caller's revision."""
         # At the time of creation: the time that storing takes must not reduce the requested ttl.
         if record.caller.revision_has_core_tasks:
-            return t.CreateTaskResult(task=t.Task(**core_task(record, record.created, message=None)))
-        return extension_task(record, record.created, message=None, created=True)
+            return t.CreateTaskResult(task=t.Task(**core_task(record, record.created)))
+        return extension_task(record, record.created, created=True)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -418,22 +428,21 @@ class Tasks:
         finally:
             self._unstored -= size
 
-    def message(self, id: str) -> str | None:
-        """Return the latest status message of a task that runs here."""
-        run = self.runs.get(id)
-        return None if run is None else run.message
+    def latest(self, record: TaskRecord) -> TaskRecord:
+        """Return a record with the latest status message of a task that runs here, which is not stored."""
+        run = self.runs.get(record.id)
+        return record if run is None else run.latest(record)
 
     def announce(self, record: TaskRecord, run: Run | None) -> None:
         """Notify the watchers of a task of its new state."""
-        for stream in self._watchers.get(record.id, ()):
-            stream.notify_change(("task", record.id))
+        self.watchers.notify(record.id)
         if run is not None and run.session is not None and record.caller.revision_has_core_tasks:
             from trunkline.extensions.tasks.methods import relay_directly
 
-            # A task that ends before the client's first poll needs no notification.
-            if not record.finished or record.updated - record.created >= FIRST_POLL:
-                params = t.TaskStatusNotificationParams(**core_task(record, self.now(), message=run.message))
-                self._notify_session(run.session, "notifications/tasks/status", params)
+            # A task that ends before the client's first poll needs no notification, unless there was another.
+            if not record.finished or run.announced or record.updated - record.created >= FIRST_POLL:
+                params = t.TaskStatusNotificationParams(**core_task(self.latest(record), self.now()))
+                run.announced = self._notify_session(run.session, "notifications/tasks/status", params)
             if record.questions:
                 relay_directly(self, run)
 
@@ -443,8 +452,7 @@ class Tasks:
         status = isinstance(params, t.ProgressNotificationParams | t.LoggingMessageNotificationParams)
         if status:
             self.status_changed(run)
-            for stream in self._watchers.get(run.record.id, ()):
-                stream.notify_change(("task", run.record.id))
+            self.watchers.notify(run.record.id)
         if run.session is None or getattr(params, "progress_token", None) == "" or method == "notifications/message":
             return False
         return self._notify_session(run.session, method, with_related(params, run.record.id))
@@ -481,22 +489,14 @@ class Tasks:
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
         record = await when_reachable(lambda: self.backend.get(id), seconds=_NOTIFY_SECONDS)
-        return None if record is None else task_notification(record, self.now(), self.message(id), meta, sent)
+        return None if record is None else task_notification(self.latest(record), self.now(), meta, sent)
 
     async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
         """Notify a stream of changes of tasks; return a function that stops it."""
         if isinstance(self._others, OtherWorkers):
             return await self._others.watch(stream, ids)
-        for id in ids:
-            self._watchers.setdefault(id, set()).add(stream)
-
-        def unwatch() -> None:
-            for id in ids:
-                streams = self._watchers.get(id, set())
-                streams.discard(stream)
-                if not streams:
-                    self._watchers.pop(id, None)
-
+        unwatch = self.watchers.add(stream, ids)
+        self._others.watch()
         return unwatch
 
     # --- the process --------------------------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ class Tasks:
             # The event loop has ended without ``close``, or this is a forked process: its tasks no longer run.
             self.backend.release(self.runner)
         self._place = place
-        self.runs, self._watchers = {}, {}
+        self.runs, self.watchers = {}, Watchers()
         self.runner = f"{os.getpid()}-{secrets.token_hex(8)}"
         if isinstance(self._others, OtherWorkers):
             self._others.start(self.runner)

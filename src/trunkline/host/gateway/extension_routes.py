@@ -19,10 +19,10 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.client.request_handlers import ExtensionResult
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams
+from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.host.config.model import ServerSettings
 from trunkline.host.core import HostCore
-from trunkline.host.gateway.registry import without_identity
+from trunkline.host.gateway.registry import rewrite_result, without_identity
 from trunkline.host.requester import Requester
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.names import inner_uri, outer_uri
@@ -34,7 +34,7 @@ from trunkline.protocol.extension_definition import (
 )
 from trunkline.protocol.extensions import declared_extension, missing_extension, require_extension
 from trunkline.protocol.methods import METHODS, Method
-from trunkline.protocol.revisions import ALL_REVISIONS
+from trunkline.protocol.revisions import ALL_REVISIONS, find_revision
 
 __all__ = [
     "ExtensionRoute",
@@ -94,6 +94,10 @@ class ExtensionRoutes(Struct, frozen=True):
     notifications: Mapping[tuple[str, str], NotificationRoute] = MappingProxyType({})
     #: The forwarded extensions of each server.
     offered: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    #: The extensions whose definitions are known, with their kinds of results: a method and a kind.
+    kinds: Mapping[str, frozenset[tuple[str, str]]] = MappingProxyType({})
+    #: The servers that hear one declaration for all clients: those of handshake revisions.
+    shared: frozenset[str] = frozenset()
 
     @classmethod
     def build(cls, catalog: Catalog, extensions: Iterable[Extension], servers: Collection[str]) -> ExtensionRoutes:
@@ -117,20 +121,41 @@ class ExtensionRoutes(Struct, frozen=True):
                     _add(routes, id, method, name)
                 for each in _notifications(id, known.get(id), part.settings):
                     _add_notification(notifications, id, each, name)
-        return cls(declared, routes, notifications, offered)
+        kinds = {
+            id: frozenset((each.method, each.name) for each in known[id].result_kinds.values())
+            for id in declared
+            if id in known
+        }
+        shared = frozenset(name for name in offered if _is_handshake(catalog.parts[name].offering.revision))
+        return cls(declared, routes, notifications, offered, kinds, shared)
 
-    def check_kind(self, result: Any, server: str, capabilities: Mapping[str, Any]) -> None:
-        """Check that a client may get a result of an extension: it declared one of the server's.
-
-        A handshake server gets the declarations of the shared connection, not those of each client, and may answer any
-        client with such a result.
+    def forwarded(self, result: Any, method: str, server: str, capabilities: Mapping[str, Any]) -> Any:
+        """Return a server's result as a client with these capabilities gets it.
 
         Raises:
-            MissingClientCapability: the client declared none of the server's extensions.
+            MissingClientCapability: it is a kind of an extension that the client did not declare.
+            RequestFailed: it is a kind of an extension that is not forwarded.
         """
-        ids = self.offered.get(server, ()) if isinstance(result, ExtensionResult) else ()
-        if ids and not any(declared_extension(capabilities, id) is not None for id in ids):
-            raise missing_extension(ids[0])
+        if isinstance(result, ExtensionResult):
+            self._check_kind(result.kind, method, server, capabilities)
+        return rewrite_result(result, server)
+
+    def _check_kind(self, kind: str, method: str, server: str, capabilities: Mapping[str, Any]) -> None:
+        """Check that a client may get a kind of result.
+
+        A handshake server gets the declarations of the shared connection, not those of each client, and may answer any
+        client with such a result. An extension that only an entry lists may have any kind, so if a handshake server has
+        several of them, the client must have declared them all.
+        """
+        offered = self.offered.get(server, ())
+        owners = [id for id in offered if (method, kind) in self.kinds.get(id, ())]
+        candidates = owners or [id for id in offered if id not in self.kinds]
+        if not candidates:
+            raise RequestFailed(f"The server {server!r} returned a result of an extension that is not forwarded")
+        missing = [id for id in candidates if declared_extension(capabilities, id) is None]
+        needs_all = not owners and server in self.shared
+        if missing and (needs_all or len(missing) == len(candidates)):
+            raise missing_extension(*missing)
 
 
 def extension_handler(
@@ -215,6 +240,11 @@ def _with_outer_uris(route: ExtensionRoute, server: str, result: dict[str, Any])
 def _with_outer_uri(element: Any, server: str) -> Any:
     uri = element.get("uri") if isinstance(element, dict) else None
     return {**element, "uri": outer_uri(server, uri)} if isinstance(uri, str) else element
+
+
+def _is_handshake(revision: str) -> bool:
+    found = find_revision(revision)
+    return found is not None and found.handshake
 
 
 def _methods(id: str, known: Extension | None, settings: ServerSettings) -> list[ExtensionMethod] | None:

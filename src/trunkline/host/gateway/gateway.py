@@ -44,7 +44,6 @@ from trunkline.host.gateway.registry import (
     error_for_client,
     joined_instructions,
     not_found,
-    rewrite_result,
     tool_of_page,
 )
 from trunkline.host.gateway.resource_handlers import resource_handlers, skill_settings
@@ -388,8 +387,7 @@ class Gateway(Server):
 
         async def work(given: Exchange) -> Any:
             result = await self._run_for(given, item.server, call)
-            self.routes.check_kind(result, item.server, caller.capabilities)
-            return rewrite_result(result, item.server)
+            return self.routes.forwarded(result, "tools/call", item.server, caller.capabilities)
 
         return PreparedCall.of(item, work, self.core.catalog)
 
@@ -464,7 +462,8 @@ class Gateway(Server):
         async def get(requester: Requester) -> Any:
             return await self.core.get_prompt(item, params.arguments or {}, requester)
 
-        return rewrite_result(await self._run_for(exchange, item.server, get), item.server)
+        result = await self._run_for(exchange, item.server, get)
+        return self.routes.forwarded(result, exchange.method, item.server, exchange.admitted.caller.capabilities)
 
     async def _complete(self, exchange: Exchange, params: t.CompleteRequestParams) -> Any:
         caller, ref = exchange.admitted.caller, params.ref
@@ -487,7 +486,8 @@ class Gateway(Server):
             except MissingCapability:
                 return t.CompleteResult(completion=t.Completion(values=[]))
 
-        return rewrite_result(await self._run_for(exchange, server, complete), server)
+        result = await self._run_for(exchange, server, complete)
+        return self.routes.forwarded(result, exchange.method, server, exchange.admitted.caller.capabilities)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LongCalls", "PreparedCall"]
 
-_POLL_SECONDS = 5.0  # Advised poll interval: a gateway polls the server's task itself, and has many clients.
 _RESTARTS = 100  # The number of gateway restarts that one task survives.
 
 
@@ -53,7 +52,7 @@ class LongCalls:
     def __init__(self, gateway: Gateway) -> None:
         """Use the tasks of a gateway."""
         # Unfinished calls of an earlier process continue only if they are tasks at their server.
-        self._options = TaskOptions(after=gateway.options.task_after, poll=_POLL_SECONDS, retry=_RESTARTS)
+        self._options = TaskOptions(after=gateway.options.task_after, retry=_RESTARTS)
         self._tasks = gateway._use_tasks()
 
     @property

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, RequestFailed, ResourceNotFound
-from trunkline.host.gateway.registry import is_not_found, not_found, rewrite_result, without_pages
+from trunkline.host.gateway.registry import is_not_found, not_found, without_pages
 from trunkline.host.upstreams.catalog.names import inner_uri, outer_uri
 from trunkline.protocol.apps import declares_apps
 from trunkline.protocol.caller import Caller
@@ -73,8 +73,11 @@ def resource_handlers(gateway: Gateway, run_for: RunFor) -> dict[str, Callable[[
                     raise
                 raise not_found(exchange.admitted.caller, params.uri) from error
 
-        result = rewrite_result(await run_for(exchange, server, perform), server)
-        return result if declares_apps(exchange.admitted.caller.capabilities) else without_pages(result)
+        capabilities = exchange.admitted.caller.capabilities
+        found = await run_for(exchange, server, perform)
+        result = gateway.routes.forwarded(found, exchange.method, server, capabilities)
+        whole = declares_apps(capabilities) or not isinstance(result, t.ReadResourceResult)
+        return result if whole else without_pages(result)
 
     async def skills_list(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         await gateway.core.first_lists(gateway.options.servers)

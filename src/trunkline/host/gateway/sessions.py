@@ -31,6 +31,8 @@ from trunkline.server.task_options import SlowCalls, TaskSettings
 
 __all__ = ["GatewayOptions", "GatewaySessions"]
 
+_USUAL_POLL = 5.0  # Advised poll interval: a gateway polls the server's task itself, and has many clients.
+
 
 class GatewayOptions(Struct, frozen=True, kw_only=True):
     """The options of a gateway or of one of its profiles."""
@@ -69,7 +71,9 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
         if file is not None and self.profile is not None:
             # Each profile takes over only its own tasks.
             file = f"{file}-{self.profile}"
-        return TaskSettings(backend=file, slow_calls=self.slow_calls, poll_after=self.task_after)
+        return TaskSettings(
+            backend=file, slow_calls=self.slow_calls, poll_after=self.task_after, usual_poll=_USUAL_POLL
+        )
 
 
 class GatewaySessions:

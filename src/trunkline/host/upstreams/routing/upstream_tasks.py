@@ -21,7 +21,7 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.request_handlers import ExtensionResult
 from trunkline.errors import LinkError, RemoteProtocolError, RequestFailed, RequestTimeout, request_failed
-from trunkline.extensions.tasks.client import TaskState
+from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds
 from trunkline.host.upstreams.routing.channels import CallerChannel, TaskProgress
 
 __all__ = ["TASK_KEYS", "AskAll", "call_core_task", "follow_task", "is_task", "send_or_withdraw", "task_id"]
@@ -84,13 +84,13 @@ async def follow_task(
         RequestTimeout: it took longer than ``total`` seconds.
     """
     answered: set[str] = set()
-    reported: list[str | None] = [None]
+    report = _reporter(channel.progress)
     rounds = 0
     try:
         async with asyncio.timeout(total) as limit:
             while True:
                 state = await client.request("tasks/get", {"taskId": id}, result=t.TaskResult)
-                _report(channel, state.status_message, reported)
+                report(state.status_message)
                 if state.status not in ("working", "input_required"):
                     return _outcome(state)
                 questions = {key: each for key, each in (state.input_requests or {}).items() if key not in answered}
@@ -152,16 +152,10 @@ async def call_core_task(
         handle = await send_or_withdraw(client, client.start_task(params.name, arguments), lambda each: each.id)
     if handle.direct is not None:
         return handle.direct, Raw(msgspec.json.encode(handle.direct))
-    count = 0
-
-    def report(state: TaskState) -> None:
-        nonlocal count
-        count += 1
-        progress(TaskProgress(progress_token=0, progress=count, message=state.message))
-
+    report = _reporter(progress)
     try:
         await channel.once(key, partial(str, handle.id))
-        result = await _within(total, client._wait_for_task(handle, report), asked)
+        result = await _within(total, client._wait_for_task(handle, lambda state: report(state.message)), asked)
     except TimeoutError as error:
         await _cancel(client, handle.id)
         assert total is not None
@@ -198,10 +192,21 @@ def _too_long(total: float) -> RequestTimeout:
     return RequestTimeout(f"the task took longer than {total:g} s", clock="total", seconds=total)
 
 
-def _report(channel: CallerChannel, message: str | None, reported: list[str | None]) -> None:
-    if message is not None and message != reported[-1]:
-        reported.append(message)
-        channel.progress(TaskProgress(progress_token=0, progress=len(reported) - 1, message=message))
+def _reporter(progress: Callable[[t.ProgressNotificationParams], None]) -> Callable[[str | None], None]:
+    """Return a function that reports each new status message of a task as progress."""
+    shown, last = StatusProgress(), None
+
+    def report(status: str | None) -> None:
+        nonlocal last
+        if status is None or status == last:
+            return
+        last = status
+        done, total, message = shown.read(status)
+        # A message without numbers is shown unchanged as the status of the gateway's own task.
+        kind = TaskProgress if message == status else t.ProgressNotificationParams
+        progress(kind(progress_token=0, progress=done, total=total, message=message))
+
+    return report
 
 
 def _outcome(state: t.TaskResult) -> tuple[t.CallToolResult, Raw]:
@@ -224,7 +229,7 @@ def _plain(questions: Mapping[str, t.InputRequest]) -> dict[str, Any]:
 
 
 def _pause(milliseconds: int | None) -> float:
-    seconds = 1.0 if milliseconds is None else milliseconds / 1000
+    seconds = 1.0 if milliseconds is None else from_milliseconds(milliseconds)
     return min(max(seconds, _SHORTEST_POLL), _LONGEST_POLL)
 
 

@@ -1,0 +1,141 @@
+"""Kinds of results of extensions through the gateway: only clients that declared the extension get them.
+
+A server of a handshake revision hears one declaration for all clients of the gateway, so it may answer any of them with
+such a result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.gateway.support import NEW, OLD, on_stage, revisions_of
+from trunkline import Extension, Server
+from trunkline.errors import MissingClientCapability, RequestFailed
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.server import CallNext, ServerRequest
+
+POLLS, TICKETS = "com.example/polls", "com.example/tickets"
+METHODS = ("tools/call", "prompts/get", "resources/read", "completion/complete")
+SENT: dict[str, Any] = {
+    "tools/call": {"name": "v__work", "arguments": {}},
+    "prompts/get": {"name": "v__work"},
+    "resources/read": {"uri": "note://v/1"},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "v__work"},
+        "argument": {"name": "topic", "value": "a"},
+    },
+}
+methods = pytest.mark.parametrize("method", METHODS)
+eras = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "stateless-front"])
+known = pytest.mark.parametrize("objects", [True, False], ids=["known", "listed"])
+
+
+def extensions() -> list[Extension]:
+    """Define two extensions; the second has a kind of result for every method."""
+    polls, tickets = Extension(POLLS), Extension(TICKETS)
+    polls.result_kind("poll")(print)
+    # One name for several methods is a row for each.
+    for method in METHODS:
+        tickets.result_kind(f"ticket-{method.partition('/')[0]}", method=method)(print)
+    return [polls, tickets]
+
+
+def answering(revision: str = OLD) -> Server:
+    """Return a server, of a handshake revision by default, that answers everybody with a ticket."""
+
+    async def tickets(request: ServerRequest, call_next: CallNext) -> Any:
+        if request.method in METHODS:
+            return {"resultType": f"ticket-{request.method.partition('/')[0]}", "number": 7}
+        return await call_next(request)
+
+    server = Server("v", revisions=revisions_of(revision), extensions=extensions(), middleware=[tickets])
+
+    @server.tool
+    def work() -> str:
+        return "worked"
+
+    @server.prompt(name="work")
+    def prompt(topic: str) -> str:
+        return topic
+
+    @server.resource("note://1")
+    def note() -> str:
+        return "note"
+
+    @server.completion("work", "topic")
+    def topics(value: str) -> list[str]:
+        return ["a"]
+
+    return server
+
+
+def entry(server: Server, objects: bool) -> Any:
+    """Return the server, whose entry lists the extensions unless the host knows them."""
+    if objects:
+        return server
+    settings = ServerSettings(extensions={POLLS: (), TICKETS: ()})
+    return ServerEntry(name="v", target=server, settings=settings, source=Source("given"))
+
+
+def hosted(objects: bool) -> dict[str, Any]:
+    """Return the options of a host that knows the extensions, or not."""
+    return {"extensions": extensions()} if objects else {}
+
+
+@methods
+@eras
+@known
+@pytest.mark.parametrize("declared", [{}, {POLLS: {}}], ids=["none", "another"])
+async def test_a_client_without_the_extension_is_told_that_it_is_missing(
+    method: str, front: str, objects: bool, declared: dict[str, Any], tmp_path: Path
+) -> None:
+    async with (
+        on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage,
+        stage.client(front, extensions=declared) as client,
+    ):
+        with pytest.raises(MissingClientCapability) as refused:
+            await client.request(method, SENT[method])
+    assert refused.value.code == -32021
+    assert TICKETS in refused.value.data["requiredCapabilities"]["extensions"]
+
+
+@methods
+@eras
+@known
+async def test_a_client_with_the_extension_gets_the_result_unchanged(
+    method: str, front: str, objects: bool, tmp_path: Path
+) -> None:
+    # Without the definitions it cannot be told which of the two a kind belongs to.
+    declared: dict[str, Any] = {TICKETS: {}} if objects else {POLLS: {}, TICKETS: {}}
+    async with (
+        on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage,
+        stage.client(front, extensions=declared) as client,
+    ):
+        result = await client.request(method, SENT[method])
+    result.pop("_meta", None)
+    assert result == {"resultType": f"ticket-{method.partition('/')[0]}", "number": 7}
+
+
+async def test_a_stateless_server_knows_what_each_client_declared(tmp_path: Path) -> None:
+    async with (
+        on_stage({"v": entry(answering(NEW), False)}, tmp_path) as stage,
+        stage.client(extensions={TICKETS: {}}) as client,
+    ):
+        result = await client.request("tools/call", SENT["tools/call"])
+    assert result["resultType"] == "ticket-tools"
+
+
+async def test_a_kind_that_no_forwarded_extension_has_does_not_pass(tmp_path: Path) -> None:
+    made = ServerEntry(name="v", target=answering(), settings=ServerSettings(), source=Source("given"))
+    polls, _ = extensions()
+    async with (
+        # The host declares both; the definition that it knows of the second has no such kind.
+        on_stage({"v": made}, tmp_path, extensions=[polls, Extension(TICKETS)]) as stage,
+        stage.client(extensions={POLLS: {}, TICKETS: {}}) as client,
+    ):
+        with pytest.raises(RequestFailed) as refused:
+            await client.request("tools/call", SENT["tools/call"])
+    assert "ticket-tools" not in str(refused.value)
