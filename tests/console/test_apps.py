@@ -113,6 +113,33 @@ def test_a_page_is_initialized_and_sent_the_call_that_it_shows(tmp_path: Path) -
     run_async(main())
 
 
+def test_a_frame_is_sent_the_call_once_and_again_when_its_document_was_loaded_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, page, _):
+            call = await page.call("tool", "w/show", {"city": "Oslo"})
+            view = await page.post("/apps", {"tool": "w/show", "call": call["id"]})
+            sent = []
+            for frame in (Frame(page, view), Frame(page, view, "frame-2")):
+                for method in ("ui/initialize", None, "ui/initialize"):
+                    if method is not None:
+                        await frame.request(method)
+                    answer = await frame.post({"method": "ui/notifications/initialized"})
+                    sent.append([each["method"].rpartition("/")[2] for each in answer["messages"]])
+            assert sent == [["tool-input", "tool-result"], [], ["tool-input", "tool-result"]] * 2
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("id", [{}, [1], None, 1.5, "nope"], ids=str)
+def test_a_cancellation_of_no_request_is_ignored(id: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, page, view):
+            message = {"method": "notifications/cancelled", "params": {"requestId": id}}
+            assert await Frame(page, view).post(message) == {"reply": None, "messages": []}
+
+    run_async(main())
+
+
 def test_a_page_of_a_call_that_runs_is_sent_the_result_later(tmp_path: Path) -> None:
     async def main() -> None:
         server, go = panel(), asyncio.Event()
@@ -130,6 +157,7 @@ def test_a_page_of_a_call_that_runs_is_sent_the_result_later(tmp_path: Path) -> 
             assert [each["method"] for each in first] == ["ui/notifications/tool-input"]
             go.set()
             event = await page.event("app", lambda each: each["view"] == view["view"])
+            assert event["frame"] == "frame-1"
             assert event["message"]["method"] == "ui/notifications/tool-result"
             assert event["message"]["params"]["structuredContent"] == {"city": "Rome"}
 

@@ -11,6 +11,7 @@ import { InboxCard } from "./inbox.js";
 
 const SANDBOX = "ui/notifications/sandbox-";
 const TALLEST = 900; // Pixels; a page scrolls beyond that.
+const PATIENCE = 1000; // Milliseconds for the answer of a page that is closed.
 // Names of the specification (after --color-), and ours.
 const COLORS =
   `background-primary panel, background-secondary bg, background-tertiary sunken, background-info accent-soft, background-danger bad-soft,
@@ -67,7 +68,8 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
   useLayoutEffect(() => (view && !stopped ? talk(frame.current, view, { setHeight, setStopped }) : undefined), [view, stopped]);
   if (error) return html`<${ErrorNote} error=${error} />`;
   if (!view) return html`<${Spinner} label="Loading the page" />`;
-  const again = () => attempt(load(view.view, { again: 1 }));
+  const leave = () => frame.current?.leave?.();
+  const again = async () => (await leave(), attempt(load(view.view, { again: 1 })));
   const permit = async () => (await attempt(post(`/apps/${view.view}/permissions`, { permissions: view.permissions }))) && again();
   const wanted = view.permissions.filter((name) => !view.granted.includes(name)).map((name) => name.replace("_", " "));
   return html`<${Card} data-app=${view.view} title=${view.title} actions=${html`
@@ -76,7 +78,7 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
       ${
         onClose &&
         html`<${Button} kind="quiet" icon="close" action="close" aria-label="Close the page"
-          onClick=${() => attempt(del(`/apps/${view.view}`)).then(onClose)} />`
+          onClick=${async () => (await leave(), await attempt(del(`/apps/${view.view}`)), onClose())} />`
       }`}>
     ${view.reaches.length > 0 && html`<p class="faint">It can reach ${view.reaches.join(", ")}.</p>`}
     ${
@@ -114,16 +116,32 @@ function Questions({ id }) {
 function talk(frame, view, { setHeight, setStopped }) {
   const origin = new URL(view.url).origin;
   const name = crypto.randomUUID();
+  const goodbye = `teardown-${name}`;
+  const held = [];
   let loaded = false;
   let initialized = false;
+  let answered = null;
   const send = (message) => frame.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, origin);
 
+  /** Tell the page that it is closed, and wait a moment for its answer: it may save something. */
+  const leave = () =>
+    initialized &&
+    new Promise((resolve) => {
+      answered = resolve;
+      setTimeout(resolve, PATIENCE);
+      send({ id: goodbye, method: "ui/resource-teardown", params: { reason: "The page is closed." } });
+    });
+
   async function pass(message) {
+    if (message.method === "ui/initialize") initialized = false;
+    if (message.id === goodbye) return answered?.();
     try {
       const { reply, messages } = await post(`/apps/${view.view}/message`, { message, frame: name, context: hostContext(frame) });
       if (reply) send(reply);
-      if (message.method === "ui/notifications/initialized") initialized = true;
-      for (const each of messages || []) send(each);
+      if (message.method === "ui/notifications/initialized") {
+        initialized = true;
+        for (const each of [...messages, ...held.splice(0)]) send(each);
+      }
     } catch (error) {
       if (message.id !== undefined && message.method) send({ id: message.id, error: { code: -32000, message: error.message } });
     }
@@ -150,7 +168,7 @@ function talk(frame, view, { setHeight, setStopped }) {
   const off = on("app", (event) => {
     if (event.view !== view.view || (event.frame && event.frame !== name)) return;
     // Before it is initialized, a page is sent nothing but replies.
-    if (event.message && (initialized || !event.message.method)) send(event.message);
+    if (event.message) initialized || !event.message.method ? send(event.message) : held.push(event.message);
   });
   const changed = () => initialized && send({ method: "ui/notifications/host-context-changed", params: hostContext(frame) });
   const themes = new MutationObserver(changed);
@@ -158,8 +176,9 @@ function talk(frame, view, { setHeight, setStopped }) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", changed);
   addEventListener("message", receive);
+  frame.leave = leave;
   return () => {
-    if (initialized) send({ id: `teardown-${name}`, method: "ui/resource-teardown", params: { reason: "The page is closed." } });
+    if (!answered) leave();
     removeEventListener("message", receive);
     dark.removeEventListener("change", changed);
     themes.disconnect();
