@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -431,12 +433,54 @@ def test_context_of_a_page_is_asked_about_and_reaches_the_next_message(tmp_path:
     run_async(main())
 
 
+@pytest.mark.parametrize("empty", [{}, {"content": []}, {"structuredContent": {}}], ids=str)
+def test_a_page_removes_its_context_without_a_question(empty: dict[str, Any], tmp_path: Path) -> None:
+    async def main() -> None:
+        environ = {"TRUNKLINE_MODEL": script(tmp_path, [{"says": "None."}])}
+        async with showing(tmp_path, environ=environ) as (_, page, view):
+            frame = Frame(page, view)
+            id = await frame.start("ui/update-model-context", {"structuredContent": {"row": 7}})
+            item = await page.item("page")
+            await page.post(f"/inbox/{item['id']}", {"action": "accept"})
+            await frame.reply(id)
+            assert (await frame.request("ui/update-model-context", empty))["result"] == {}
+            chat = (await page.post("/chats"))["chat"]["id"]
+            await page.post(f"/chats/{chat}/messages", {"text": "Which row?"})
+            await ended(page, chat)
+            user, _ = (await page.get(f"/chats/{chat}"))["messages"]
+            assert user["parts"] == [{"type": "text", "text": "Which row?"}]
+
+    run_async(main())
+
+
 # --- the second origin ------------------------------------------------------------------------------------------------
 
 
 async def fetched(console: OpenConsole, url: str, method: str = "GET", **headers: str) -> tuple[int, Any, str]:
     async with console.http.request(method, url, headers=headers) as response:
         return response.status, response.headers, await response.text()
+
+
+def test_the_frames_are_served_on_both_loopback_addresses(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, _, view):
+            port = int(view["url"].split(":")[2].split("/")[0])
+            for family, address in _LOOPBACK:
+                # Where the port is taken, no other program can answer in the name of the frames.
+                with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+                    other.bind((address, port))
+
+    run_async(main())
+
+
+def _has(family: int, address: str) -> bool:
+    with contextlib.suppress(OSError), socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return True
+    return False
+
+
+_LOOPBACK = [each for each in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")) if _has(*each)]
 
 
 def test_the_frame_of_a_view_has_the_policy_of_its_declaration(tmp_path: Path) -> None:
