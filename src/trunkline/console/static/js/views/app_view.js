@@ -1,6 +1,6 @@
 /**
  * MCP Apps: the page of a server, in two frames on an origin of its own.
- *   AppView {tool, call?, chat?} | {resource} | {view: id}, onClose?     default: /apps/<view>, /apps lists the tools with a page
+ *   AppView {tool, call?, chat?} | {resource} | {view: id}, onClose?     default: /apps/<view or tool>, /apps lists the tools with a page
  * This file checks where a message comes from, passes requests on to the API and brings back the replies, which may come later
  * as events. What is asked about the page is asked above its frame. Nothing that a page sends is ever HTML here.
  */
@@ -22,7 +22,9 @@ text-success ok, text-warning warn, border-primary line-strong, border-secondary
 
 export default function Apps({ path: [id] }) {
   const apps = useStore((data) => (data.catalog?.tools || []).filter((tool) => tool.app));
-  if (id) return html`<div class="page"><${AppView} key=${id} view=${id} onClose=${() => navigate("/apps")} /></div>`;
+  // The id of a view has no slash, that of a tool has one.
+  const shown = id?.includes("/") ? { tool: id } : { view: id };
+  if (id) return html`<div class="page"><${AppView} key=${id} ...${shown} onClose=${() => navigate("/apps")} /></div>`;
   const open = async (tool) => {
     const view = await attempt(openApp({ tool }));
     if (view) navigate(link("apps", view.view));
