@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,6 +115,33 @@ def test_a_page_is_initialized_and_sent_the_call_that_it_shows(tmp_path: Path) -
     run_async(main())
 
 
+def test_a_frame_is_sent_the_call_once_and_again_when_its_document_was_loaded_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, page, _):
+            call = await page.call("tool", "w/show", {"city": "Oslo"})
+            view = await page.post("/apps", {"tool": "w/show", "call": call["id"]})
+            sent = []
+            for frame in (Frame(page, view), Frame(page, view, "frame-2")):
+                for method in ("ui/initialize", None, "ui/initialize"):
+                    if method is not None:
+                        await frame.request(method)
+                    answer = await frame.post({"method": "ui/notifications/initialized"})
+                    sent.append([each["method"].rpartition("/")[2] for each in answer["messages"]])
+            assert sent == [["tool-input", "tool-result"], [], ["tool-input", "tool-result"]] * 2
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("id", [{}, [1], None, 1.5, "nope"], ids=str)
+def test_a_cancellation_of_no_request_is_ignored(id: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, page, view):
+            message = {"method": "notifications/cancelled", "params": {"requestId": id}}
+            assert await Frame(page, view).post(message) == {"reply": None, "messages": []}
+
+    run_async(main())
+
+
 def test_a_page_of_a_call_that_runs_is_sent_the_result_later(tmp_path: Path) -> None:
     async def main() -> None:
         server, go = panel(), asyncio.Event()
@@ -130,6 +159,7 @@ def test_a_page_of_a_call_that_runs_is_sent_the_result_later(tmp_path: Path) -> 
             assert [each["method"] for each in first] == ["ui/notifications/tool-input"]
             go.set()
             event = await page.event("app", lambda each: each["view"] == view["view"])
+            assert event["frame"] == "frame-1"
             assert event["message"]["method"] == "ui/notifications/tool-result"
             assert event["message"]["params"]["structuredContent"] == {"city": "Rome"}
 
@@ -403,12 +433,54 @@ def test_context_of_a_page_is_asked_about_and_reaches_the_next_message(tmp_path:
     run_async(main())
 
 
+@pytest.mark.parametrize("empty", [{}, {"content": []}, {"structuredContent": {}}], ids=str)
+def test_a_page_removes_its_context_without_a_question(empty: dict[str, Any], tmp_path: Path) -> None:
+    async def main() -> None:
+        environ = {"TRUNKLINE_MODEL": script(tmp_path, [{"says": "None."}])}
+        async with showing(tmp_path, environ=environ) as (_, page, view):
+            frame = Frame(page, view)
+            id = await frame.start("ui/update-model-context", {"structuredContent": {"row": 7}})
+            item = await page.item("page")
+            await page.post(f"/inbox/{item['id']}", {"action": "accept"})
+            await frame.reply(id)
+            assert (await frame.request("ui/update-model-context", empty))["result"] == {}
+            chat = (await page.post("/chats"))["chat"]["id"]
+            await page.post(f"/chats/{chat}/messages", {"text": "Which row?"})
+            await ended(page, chat)
+            user, _ = (await page.get(f"/chats/{chat}"))["messages"]
+            assert user["parts"] == [{"type": "text", "text": "Which row?"}]
+
+    run_async(main())
+
+
 # --- the second origin ------------------------------------------------------------------------------------------------
 
 
 async def fetched(console: OpenConsole, url: str, method: str = "GET", **headers: str) -> tuple[int, Any, str]:
     async with console.http.request(method, url, headers=headers) as response:
         return response.status, response.headers, await response.text()
+
+
+def test_the_frames_are_served_on_both_loopback_addresses(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with showing(tmp_path) as (_, _, view):
+            port = int(view["url"].split(":")[2].split("/")[0])
+            for family, address in _LOOPBACK:
+                # Where the port is taken, no other program can answer in the name of the frames.
+                with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+                    other.bind((address, port))
+
+    run_async(main())
+
+
+def _has(family: int, address: str) -> bool:
+    with contextlib.suppress(OSError), socket.socket(family) as probe:
+        probe.bind((address, 0))
+        return True
+    return False
+
+
+_LOOPBACK = [each for each in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")) if _has(*each)]
 
 
 def test_the_frame_of_a_view_has_the_policy_of_its_declaration(tmp_path: Path) -> None:

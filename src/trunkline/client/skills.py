@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
 from trunkline.client.request_handlers import all_pages
-from trunkline.errors import MissingCapability
+from trunkline.errors import MissingCapability, VerificationError
 from trunkline.protocol.caller import EXTENSIONS
 from trunkline.protocol.extensions import SKILLS, declared_extension
 
@@ -55,16 +55,19 @@ class SkillMethods:
         """Read the ``SKILL.md`` of a skill, by its URI or its entry; other files are read on demand.
 
         Raises:
-            VerificationError: the text is not what the entry says.
+            VerificationError: the entry is that of another skill, or the text is not what the entry says.
             MissingCapability: the server has no skills.
         """
-        from trunkline.extensions.skills.loading import VerifiedFiles, load_skill
+        from trunkline.extensions.skills.loading import VerifiedFiles, check_entry, load_skill
 
         async def fetch(uri: str) -> list[t.ResourceContents]:
             # Never from the cache of responses: what it holds may be older than the entry of the skill.
             return await self.read_resource(uri, meta={})
 
         entry = skill if isinstance(skill, t.Skill) else await self.get_skill(skill)
+        check_entry(entry)
+        if not isinstance(skill, t.Skill) and entry.uri != str(skill):
+            raise VerificationError(f"The server returned another skill than {skill}; it was not used.", uri=str(skill))
         if self._skill_files is None:
             self._skill_files = VerifiedFiles()
         return await load_skill(entry, fetch, self._skill_files)

@@ -70,26 +70,32 @@ class PageQuestions:
         view.chat = chat.id
 
     async def update_context(self, view: PageView, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Add context for the model to the next message (``ui/update-model-context``).
+        """Set the context for the model that is added to the next message (``ui/update-model-context``).
+
+        Empty context removes the earlier one, which needs no consent.
 
         Raises:
             PolicyDenied: the user did not allow it, or the page sent a newer context.
-            InvalidParams: it has neither text nor an object.
+            InvalidParams: it is neither text nor an object, or too long.
         """
+        from trunkline.console.api.chat import ChatPart
+
         text = _context_text(params)
-        if self._known.get(view.id) == text:
+        if self._known.get(view.id, "") == text and (view.id, "context") not in self._waiting:
             return {}
         earlier = self._waiting.get((view.id, "context"))
         if earlier is not None:
             # SEP-1865: a newer update replaces the earlier ones.
             earlier.cancel()
+        if not text:
+            self._console.part(ChatPart).chats.set_context(view.chat, view.id, view.server, "")
+            self._known.pop(view.id, None)
+            return {}
         question = {
             "title": f"The page {view.title} wants to add context for the model",
             "message": f"The page {view.title} of {view.server} wants to add this to your next message to the model:",
         }
         await self._ask(view, "context", text=text, **question)
-        from trunkline.console.api.chat import ChatPart
-
         self._console.part(ChatPart).chats.set_context(view.chat, view.id, view.server, text)
         self._known[view.id] = text
         return {}
@@ -175,10 +181,18 @@ def page_message_text(content: Any) -> str:
 
 
 def _context_text(params: Mapping[str, Any]) -> str:
+    """Return the context as text; empty if a page removes it.
+
+    Raises:
+        InvalidParams: it is neither text nor an object, or too long.
+    """
     parts = [page_message_text(params["content"])] if params.get("content") else []
-    if isinstance(params.get("structuredContent"), dict):
-        parts.append(msgspec.json.encode(params["structuredContent"]).decode())
+    data = params.get("structuredContent")
+    if data is not None and not isinstance(data, dict):
+        raise InvalidParams("structuredContent must be an object")
+    if data:
+        parts.append(msgspec.json.encode(data).decode())
     text = "\n".join(part for part in parts if part)
-    if not text or len(text) > _MOST_TEXT:
-        raise InvalidParams(f"ui/update-model-context needs content or structuredContent of {_MOST_TEXT} characters")
+    if len(text) > _MOST_TEXT:
+        raise InvalidParams(f"The context is longer than {_MOST_TEXT} characters")
     return text

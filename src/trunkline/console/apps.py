@@ -49,6 +49,7 @@ _MOST_VIEWS = 32  # Each holds a page of up to 8 MiB; the oldest is closed.
 _MOST_MESSAGE = 1024 * 1024  # Bytes of one message, as much as the arguments of any real call.
 _MESSAGES_A_SECOND = 50.0  # Messages a second; only a page that reports pointer moves sends more.
 _BURST = 200.0  # Burst of messages: a page sends many when it starts.
+_MOST_FRAMES = 32  # Frames of one view: each window that shows it has one, and a new one when it is loaded again.
 _MOST_REQUESTS = 16  # Requests in flight for one view; a working page needs fewer.
 _ORIGIN = re.compile(r"http://(?:127\.0\.0\.1|localhost|\[::1\]):\d{1,5}")
 _CONTEXT_MEMBERS = ("theme", "styles", "containerDimensions", "locale", "timeZone", "deviceCapabilities")
@@ -87,6 +88,8 @@ class PageView:
         #: The chat that receives its messages; None for a new one.
         self.chat: str | None = None
         self.requests: dict[tuple[str, str | int], asyncio.Task[None]] = {}
+        #: The frames that were initialized; True if the call was sent since the last ``ui/initialize`` of the frame.
+        self.frames: dict[str, bool] = {}
         self._left = _BURST
         self._at = time.monotonic()
 
@@ -99,6 +102,20 @@ class PageView:
             return False
         self._left -= 1.0
         return True
+
+    def first_messages(self, frame: str) -> tuple[dict[str, Any], ...]:
+        """Return the messages that a frame gets once it is initialized: once only, until it initializes again."""
+        if self.frames.pop(frame, False):
+            messages: tuple[dict[str, Any], ...] = ()
+        else:
+            # SEP-1865: the arguments are sent at most once, and before the result.
+            given = self.arguments
+            first = None if given is None else _notification("ui/notifications/tool-input", {"arguments": given})
+            messages = () if first is None else tuple(each for each in (first, self.outcome()) if each is not None)
+        self.frames[frame] = True
+        while len(self.frames) > _MOST_FRAMES:
+            del self.frames[next(iter(self.frames))]
+        return messages
 
     @property
     def sandbox(self) -> dict[str, Any]:
@@ -225,8 +242,9 @@ class AppViews:
         finally:
             view.requests.pop(key, None)
         _finish(view, call)
-        # To every frame of the view; a frame that is not initialized yet gets it with the arguments.
-        self._publish(view, "", view.outcome())
+        # A frame that is not initialized yet gets it with the arguments.
+        for frame in view.frames:
+            self._publish(view, frame, view.outcome())
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -255,9 +273,10 @@ class AppViews:
 
     def _notified(self, view: PageView, method: str, params: dict[str, Any], frame: str) -> AppReply:
         if method == "ui/notifications/initialized":
-            return AppReply(messages=tuple(_first_messages(view)))
+            return AppReply(messages=view.first_messages(frame))
         if method == "notifications/cancelled":
-            task = view.requests.get((frame, params.get("requestId", "")))
+            id = params.get("requestId")
+            task = view.requests.get((frame, id)) if isinstance(id, str | int) else None
             if task is not None:
                 task.cancel()
         elif method == "notifications/message":
@@ -283,6 +302,9 @@ class AppViews:
     ) -> AppReply:
         match method:
             case "ui/initialize":
+                if frame in view.frames:
+                    # Its document was loaded again.
+                    view.frames[frame] = False
                 return AppReply(reply=_result(id, _initialize_result(view, context)))
             case "ping":
                 return AppReply(reply=_result(id, {}))
@@ -392,16 +414,6 @@ def _call_result(call: Call) -> dict[str, Any]:
     if "rpc_code" in error:
         raise RequestFailed(error["message"], code=error["rpc_code"])
     raise TrunklineError(error["message"])
-
-
-def _first_messages(view: PageView) -> list[dict[str, Any]]:
-    """Return the messages that a page gets once it is initialized."""
-    if view.arguments is None:
-        return []
-    # SEP-1865: the arguments are sent before the result.
-    messages = [_notification("ui/notifications/tool-input", {"arguments": view.arguments})]
-    outcome = view.outcome()
-    return messages if outcome is None else [*messages, outcome]
 
 
 def _initialize_result(view: PageView, context: Mapping[str, Any]) -> dict[str, Any]:

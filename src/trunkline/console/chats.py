@@ -477,9 +477,13 @@ class Chats:
                 deltas.add(event)
 
     def set_context(self, chat_id: str | None, view: str, server: str, text: str) -> None:
-        """Set the context from a view for the next message; it replaces the view's earlier context."""
+        """Set the context from a view for the next message; it replaces the earlier one, or removes it if empty."""
         chat = None if chat_id is None else self._open.get(chat_id)
-        (self._page_contexts if chat is None else chat.contexts)[view] = server, text
+        contexts = self._page_contexts if chat is None else chat.contexts
+        self._page_contexts.pop(view, None)
+        contexts.pop(view, None)
+        if text:
+            contexts[view] = server, text
 
     def _contexts(self, chat: Chat, message: ChatMessage) -> Sequence[TextBlock]:
         """Return the context from pages; it comes from their servers, and taints the session."""

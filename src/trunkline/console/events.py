@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 __all__ = ["ConsoleEvents", "PageEvents"]
 
 _MOST = 2000  # Queued events per page; a page with more has stopped reading.
+_MOST_BYTES = 64 * 1024 * 1024  # Bytes of the queued events of a page: as much as one result of a server may have.
 
 
 class ConsoleEvents:
@@ -30,9 +33,12 @@ class ConsoleEvents:
 
     def publish(self, type: str, **members: Any) -> None:
         """Send an event to all pages: a JSON object with the type and the given members."""
+        if not self._pages:
+            return
         event = {"type": type, **members}
+        size = len(msgspec.json.encode(event))
         for page in self._pages:
-            page.put(event)
+            page.put(event, size)
 
     def stream(self) -> PageEvents:
         """Subscribe a page: ``hello``, then all events from now on; the caller closes the stream."""
@@ -47,16 +53,19 @@ class PageEvents:
 
     def __init__(self, on_close: Callable[[PageEvents], None]) -> None:
         """Start with an empty queue."""
-        self._events: deque[dict[str, Any]] = deque()
+        self._events: deque[tuple[dict[str, Any], int]] = deque()
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._on_close = on_close
 
-    def put(self, event: dict[str, Any]) -> None:
-        """Queue an event; if the queue is full, replace it by ``missed``."""
-        if len(self._events) >= _MOST:
+    def put(self, event: dict[str, Any], size: int = 0) -> None:
+        """Queue an event of so many bytes; if the queue is full, replace it by ``missed``."""
+        if len(self._events) >= _MOST or (self._events and self._bytes + size > _MOST_BYTES):
             self._events.clear()
+            self._bytes = size = 0
             event = {"type": "missed"}
-        self._events.append(event)
+        self._events.append((event, size))
+        self._bytes += size
         self._arrived.set()
 
     def __aiter__(self) -> PageEvents:
@@ -66,7 +75,9 @@ class PageEvents:
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
-        return self._events.popleft()
+        event, size = self._events.popleft()
+        self._bytes -= size
+        return event
 
     async def aclose(self) -> None:
         """Unsubscribe."""

@@ -437,7 +437,7 @@ class _NoAnswers:
 def _labels(server: str, entries: Collection[t.Skill]) -> dict[str, str]:
     """Return the label of each skill by URI; skills with the same name are labelled by their paths."""
     names = Counter(str(entry.frontmatter["name"]) for entry in entries)
-    paths = {entry.uri: unquote(root_of(entry.uri).partition("://")[2] or root_of(entry.uri)) for entry in entries}
+    paths = {entry.uri: _readable(root_of(entry.uri).partition("://")[2] or root_of(entry.uri)) for entry in entries}
     labels = {
         entry.uri: item_id(server, name if names[name] == 1 else paths[entry.uri])
         for entry in entries
@@ -446,6 +446,12 @@ def _labels(server: str, entries: Collection[t.Skill]) -> dict[str, str]:
     counts = Counter(labels.values())
     # Skills under two schemes may still share a path.
     return {uri: label if counts[label] == 1 else item_id(server, uri) for uri, label in labels.items()}
+
+
+def _readable(path: str) -> str:
+    """Return a decoded path; one with line breaks or invisible characters stays encoded, since labels are one line."""
+    decoded = unquote(path)
+    return decoded if decoded.isprintable() else path
 
 
 def _shown(skill: HostSkill) -> dict[str, Any]:

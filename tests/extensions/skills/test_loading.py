@@ -16,7 +16,7 @@ from trunkline import Client, MissingCapability, Server
 from trunkline.errors import InvalidParams, TrunklineError, VerificationError
 from trunkline.extensions import LoadedSkill
 from trunkline.extensions.skills.folder import digest_of
-from trunkline.extensions.skills.loading import VerifiedFiles
+from trunkline.extensions.skills.loading import VerifiedFiles, check_entry
 from trunkline.types import GetSkillResult, ReadResourceResult, ResourceContents, Skill, SkillResource
 
 PDF = "skill://pdf/SKILL.md"
@@ -263,6 +263,14 @@ ENTRIES: dict[str, tuple[Callable[[str, Any], Any], str]] = {
         change_entry(lambda skill: replace(skill, uri="skill://pdf/README.md")),
         "does not end in",
     ),
+    "another skill": (
+        change_entry(lambda skill: replace(skill, uri="skill://other/pdf/SKILL.md", resources="dynamic")),
+        "another skill than skill://pdf/SKILL.md",
+    ),
+    "more frontmatter than a file can have": (
+        change_entry(lambda skill: replace(skill, frontmatter={**skill.frontmatter, "x": "y" * 300_000})),
+        "its frontmatter has more than 262144 bytes",
+    ),
     "no main file": (
         change_entry(lambda skill: replace(skill, resources=listed(skill)[1:])),
         "it does not list its SKILL.md",
@@ -298,6 +306,14 @@ def test_an_entry_that_breaks_a_rule_is_not_loaded(
 
     with pytest.raises(VerificationError, match=re.escape(message)):
         run_async(use())
+
+
+@pytest.mark.parametrize("uri", ["skill://a/../pdf", "skill://a/%2E%2e/pdf", "skill://a/./pdf", "skill://a\n/pdf"])
+def test_an_entry_whose_uri_is_not_what_it_looks_like_is_not_loaded(uri: str) -> None:
+    main = a_file(f"{uri}/SKILL.md")
+    entry = Skill(uri=main.uri, frontmatter={"name": "pdf", "description": "x"}, resources=[main])
+    with pytest.raises(VerificationError, match="control character, a space"):
+        check_entry(entry)
 
 
 def test_a_file_name_that_is_not_utf_8_keeps_its_encoded_form(observed: Observed, tmp_path: Path) -> None:
@@ -434,6 +450,18 @@ def test_a_verification_error_is_one_of_ours() -> None:
 
 
 # --- the files that are kept ------------------------------------------------------------------------------------------
+
+
+def test_a_kept_file_is_compared_with_the_size_in_each_entry(observed: Observed) -> None:
+    async def use() -> None:
+        async with Client(observed.server) as client:
+            skill = await client.get_skill(PDF)
+            await client.load_skill(skill)
+            files = [replace(each, size=each.size + 1) for each in listed(skill)]
+            await client.load_skill(replace(skill, resources=files))
+
+    with pytest.raises(VerificationError, match="bytes, but the entry says"):
+        run_async(use())
 
 
 def test_verified_files_are_kept_up_to_a_size_and_the_oldest_go_first() -> None:

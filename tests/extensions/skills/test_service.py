@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,8 @@ def test_a_file_is_text_if_it_is_utf_8_and_has_its_own_type(
         ("skills/get", "skill://pdf/references/FORMS.md", "No skill is served"),
         ("resources/directory/read", "skill://nope", "No directory is served at skill://nope"),
         ("resources/directory/read", "skill://pdf/", "No directory is served"),
+        ("resources/directory/read", "skill:/", "No directory is served"),
+        ("resources/directory/read", "skill:", "No directory is served"),
         ("resources/directory/read", "skill://pdf/SKILL.md", "skill://pdf/SKILL.md is not a directory resource"),
         ("resources/directory/read", "skill://pdf/x.png", "is not a directory resource"),
         ("resources/read", "skill://pdf/references/OTHER.md", "Resource not found"),
@@ -400,7 +403,50 @@ def test_a_later_skill_that_collides_is_not_served(folder: Path, caplog: pytest.
             return [each.uri for each in await client.list_skills()]
 
     assert len(run_async(use())) == 2
-    assert "are not served: resource 'skill://later/SKILL.md' exists already" in caplog.text
+    assert "is not served: resource 'skill://later/SKILL.md' exists already" in caplog.text
+
+
+async def uris(client: Client) -> list[str]:
+    return [each.uri for each in await client.list_skills()]
+
+
+def test_a_skill_that_two_folders_have_is_an_error(tmp_path: Path) -> None:
+    add_skill(tmp_path / "a", "pdf")
+    add_skill(tmp_path / "b", "pdf")
+    with pytest.raises(ValueError, match=r"the skill .* exists already"):
+        Server("s", skills=[tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_generated_skill_does_not_replace_one_that_exists(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"the skill .* exists already"):
+        Server("s", skills=folder).skill("pdf", description="x")(lambda: "")
+
+
+def test_a_later_skill_that_another_folder_has_neither_replaces_nor_removes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    add_skill(one, "pdf", description="The first")
+    add_skill(two, "other")
+    server = Server("s", skills=[one, two])
+
+    async def use() -> None:
+        async with Client(server) as client:
+            add_skill(two, "pdf", description="The second")
+            add_skill(two, "new")
+            found = {each.uri: each.frontmatter["description"] for each in await client.list_skills()}
+            assert found["skill://pdf/SKILL.md"] == "The first"
+            assert "skill://new/SKILL.md" in found
+            shutil.rmtree(two / "pdf")
+            assert "skill://pdf/SKILL.md" in await uris(client)
+            add_skill(two, "pdf", description="The third")
+            await uris(client)
+            shutil.rmtree(one / "pdf")
+            await uris(client)
+            assert (await client.load_skill("skill://pdf/SKILL.md")).description == "The third"
+
+    run_async(use())
+    assert caplog.text.count("is not served: the skill 'skill://pdf/SKILL.md' exists already") == 2
 
 
 def test_a_removed_resource_is_no_skill_any_more(folder: Path) -> None:

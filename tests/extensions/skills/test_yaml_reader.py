@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -118,6 +119,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "not a number": ("b: 1\na: .NaN\nc: 1\n", "line 2: .NaN cannot be written in JSON"),
     "a number that is too large": ("a: 9223372036854775808\n", "is too large"),
     "digits without end": (f"a: {'9' * 5000}\n", "is too large"),
+    "hexadecimal digits without end": (f"a: 0x{'f' * 5000}\n", "is too large"),
+    "octal digits without end": (f"a: 0o{'7' * 5000}\n", "is too large"),
     "a float that is too large": ("a: 1e999\n", "is too large"),
     "a control character": ("a: 1\nb: \x07\n", "line 2: the character U+0007"),
     "a line separator": ("a: x\u2028y\n", "U+2028"),
@@ -246,3 +249,18 @@ def keys_as_text(value: Any) -> Any:
 
 def key_text(key: object) -> str:
     return {None: "~", True: "true"}[key] if key is None or key is True else str(key)
+
+
+LONG: dict[str, str] = {
+    "a list in one line": "a: [" + "b," * 30_000 + "]",
+    "pairs in one line": "a: {" + ",".join(f"k{n}: v" for n in range(6_000)) + "}",
+    "text blocks": "- |\n" * 16_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_no_text_takes_more_than_linear_time(text: str) -> None:
+    began = time.process_time()
+    read_yaml(text)
+    # In quadratic time the first takes a minute.
+    assert time.process_time() - began < 5

@@ -31,6 +31,8 @@ _MAX_NAME = 64  # Agent Skills, name: 1 to 64 characters.
 _MAX_DESCRIPTION = 1024  # Agent Skills, description: 1 to 1,024 characters.
 _MAX_COMPATIBILITY = 500  # Agent Skills, compatibility: 1 to 500 characters.
 _MAX_TOOLS_TEXT = 2000  # A limit for text from a server: splitting takes quadratic time.
+_MAX_TOOLS = 256  # Requested tools; each is compared with every tool of the catalog.
+_MAX_HEAD = 128 * 1024  # Characters searched for the end of the frontmatter: twice what the YAML reader accepts.
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 _SEPARATOR = re.compile(r"[,\s]+(?![^()]*\))")
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -54,7 +56,8 @@ def read_frontmatter(content: bytes | str) -> dict[str, Any]:
         text = content if isinstance(content, str) else content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FrontmatterError(f"it is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    lines = _LINE_END.split(text.removeprefix("\ufeff"))
+    # A file may have 16 MiB, and splitting all of it would block the event loop for seconds.
+    lines = _LINE_END.split(text.removeprefix("\ufeff")[:_MAX_HEAD])
     if not _MARKER.match(lines[0]):
         raise FrontmatterError("it does not begin with frontmatter; make its first line ---")
     end = next((row for row, line in enumerate(lines[1:], 1) if _MARKER.match(line)), None)
@@ -138,7 +141,7 @@ def allowed_tools(frontmatter: Mapping[str, Any]) -> list[str]:
     if isinstance(given, str):
         # A rule in parentheses may hold separators itself: ``Bash(git add:*)``.
         return [each for each in _SEPARATOR.split(given[:_MAX_TOOLS_TEXT]) if each]
-    return [str(each) for each in given] if isinstance(given, list) else []
+    return [str(each) for each in given[:_MAX_TOOLS]] if isinstance(given, list) else []
 
 
 def write_frontmatter(frontmatter: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
+import msgspec
+
 import trunkline.types as t
 from trunkline.errors import VerificationError
 from trunkline.extensions.skills.folder import MAX_FILES, MAX_TOTAL_BYTES, digest_of
@@ -36,6 +38,9 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _CACHE_BYTES = 32 * 1024 * 1024  # Two skills of the largest size.
 _MAX_PATH = 4096  # Characters of a path; the limit of most systems.
 _MAIN_SUFFIX = f"/{SKILL_FILE}"
+# Bytes of the frontmatter of an entry as JSON: four times the characters that the YAML reader accepts. A larger one
+# cannot match its file.
+_MAX_FRONTMATTER = 256 * 1024
 
 
 class VerifiedFiles:
@@ -206,10 +211,14 @@ def _problem(entry: t.Skill) -> str | None:
     name, description = entry.frontmatter.get("name"), entry.frontmatter.get("description")
     if not entry.uri.endswith(_MAIN_SUFFIX):
         return f"its URI does not end in {_MAIN_SUFFIX}"
+    if not _is_plain(entry.uri):
+        return "its URI has a control character, a space, or a segment . or .."
     if not is_skill_name(name) or not isinstance(description, str):
         return "its frontmatter has no valid name and description"
     if root_of(entry.uri).rpartition("/")[2] != name:
         return f"its URI does not name the folder {name!r}"
+    if len(msgspec.json.encode(entry.frontmatter)) > _MAX_FRONTMATTER:
+        return f"its frontmatter has more than {_MAX_FRONTMATTER} bytes"
     if entry.resources == "dynamic":
         return None
     if len(entry.resources) > MAX_FILES:
@@ -225,6 +234,11 @@ def _problem(entry: t.Skill) -> str | None:
     if len(paths) != len(entry.resources):
         return "it lists a file twice"
     return None if SKILL_FILE in paths else f"it does not list its {SKILL_FILE}"
+
+
+def _is_plain(uri: str) -> bool:
+    """Return True if a URI looks like what it is, and stays the same when a program normalizes it."""
+    return uri.isprintable() and " " not in uri and not any(unquote(part) in (".", "..") for part in uri.split("/"))
 
 
 def _is_clean(path: str) -> bool:
@@ -270,12 +284,11 @@ def _relative_path(entry: t.Skill, path: str) -> str:
 
 async def _fetch_verified(entry: t.Skill, listed: t.SkillResource, fetch: FetchFile, cache: VerifiedFiles) -> bytes:
     kept = cache.get(listed.uri, listed.digest)
-    if kept is not None:
-        return kept
-    content = _content_of(listed.uri, await fetch(listed.uri))
+    content = _content_of(listed.uri, await fetch(listed.uri)) if kept is None else kept
+    # Also for a kept file: it was compared with the size in another entry.
     if len(content) != listed.size:
         raise _mismatch(entry, listed.uri, f"it has {len(content)} bytes, but the entry says {listed.size}")
-    if digest_of(content) != listed.digest:
+    if kept is None and digest_of(content) != listed.digest:
         raise _mismatch(entry, listed.uri, "its digest is not the one in the entry")
     cache.put(listed.uri, listed.digest, content)
     return content

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -55,6 +56,10 @@ class Skills:
         """Start without skills."""
         self.server = server
         self.folders: list[SkillFolder] = []
+        #: Held while a folder's skills are registered: folders are refreshed in worker threads.
+        self._lock = threading.RLock()
+        #: The skills of each folder that are not served, because their URI belongs to another folder or resource.
+        self._taken: dict[SkillFolder, frozenset[str]] = {}
 
     # --- registering --------------------------------------------------------------------------------------------------
 
@@ -66,7 +71,8 @@ class Skills:
             ValueError: a resource with the URI of a skill exists already.
         """
         found = SkillFolder(folder, prefix=prefix)
-        self._register(found, {}, found.manifests)
+        with self._lock:
+            self._register(found, (), found.manifests.values())
         found.on_change = partial(self._changed, found)
         self.folders.append(found)
 
@@ -90,30 +96,59 @@ class Skills:
         except FrontmatterError as error:
             raise ValueError(f"the skill {path!r}: {error}") from error
         skill = GeneratedSkill(encode_path(parts, at_root=True), function, fields, owner=self.server)
-        self.server._replace_skills((), {skill.uri: skill})
+        with self._lock:
+            if skill.uri in self.server._own.skills:
+                raise _exists(skill.uri)
+            self.server._replace_skills((), {skill.uri: skill})
 
-    def _register(
-        self, folder: SkillFolder, before: Mapping[str, SkillManifest], after: Mapping[str, SkillManifest]
-    ) -> None:
-        changed = [manifest for path, manifest in after.items() if before.get(path) is not manifest]
-        added = {skill.uri: skill for skill in (FolderSkill(folder, manifest) for manifest in changed)}
-        removed = [f"skill://{path}/{SKILL_FILE}" for path in before if path not in after]
-        self.server._replace_skills(removed, added)
+    def _register(self, folder: SkillFolder, removed: Iterable[str], manifests: Iterable[SkillManifest]) -> None:
+        """Unregister skills of a folder by path, and register others.
+
+        Raises:
+            ValueError: a URI is taken by another folder or resource; nothing was changed.
+        """
+        added = {skill.uri: skill for skill in (FolderSkill(folder, manifest) for manifest in manifests)}
+        registered = self.server._own.skills
+        taken = next((uri for uri in added if uri in registered and not _is_from(folder, registered[uri])), None)
+        if taken is not None:
+            raise _exists(taken)
+        uris = (f"skill://{path}/{SKILL_FILE}" for path in removed)
+        # A skill with this URI may be that of another folder, which was there first.
+        gone = [uri for uri in uris if uri in registered and _is_from(folder, registered[uri])]
+        self.server._replace_skills(gone, added)
 
     def _changed(
         self, folder: SkillFolder, before: Mapping[str, SkillManifest], after: Mapping[str, SkillManifest]
     ) -> None:
         """Called in a worker thread when a folder has changed, while it is locked."""
-        try:
-            self._register(folder, before, after)
-        except ValueError as error:
-            log.error("changed skills of %s are not served: %s", folder.root, error)
-            return
+        with self._lock:
+            known = self._taken.get(folder, frozenset())
+            changed = [each for path, each in after.items() if before.get(path) is not each or path in known]
+            self._taken[folder] = self._register_each(folder, [path for path in before if path not in after], changed)
         for path, old in before.items():
             new = after.get(path)
             for file, listed in old.files.items():
                 if new is None or new.files.get(file) != listed:
                     self.server.changed(f"skill://{path}/{file}")
+
+    def _register_each(
+        self, folder: SkillFolder, removed: list[str], manifests: Sequence[SkillManifest]
+    ) -> frozenset[str]:
+        """Register changed skills; return the paths of those that are not served, because their URI is taken."""
+        try:
+            self._register(folder, removed, manifests)
+            return frozenset()
+        except ValueError:
+            self._register(folder, removed, ())
+        known, taken = self._taken.get(folder, frozenset()), set()
+        for manifest in manifests:
+            try:
+                self._register(folder, (), [manifest])
+            except ValueError as error:
+                taken.add(manifest.path)
+                if manifest.path not in known:
+                    log.error("a skill of %s is not served: %s", folder.root, error)
+        return frozenset(taken)
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
@@ -122,7 +157,13 @@ class Skills:
         for server in self.server._all():
             if isinstance(server.skills, Skills):
                 for folder in server.skills.folders:
-                    await self.server.pool.submit(folder.refresh, {})
+                    await self.server.pool.submit(server.skills.check, {"folder": folder})
+
+    def check(self, folder: SkillFolder) -> None:
+        """Check a folder for changes, and whether URIs that were taken are free; called in a worker thread."""
+        folder.refresh()
+        if self._taken.get(folder):
+            self._changed(folder, folder.manifests, folder.manifests)
 
     def visible(self, caller: Caller) -> list[SkillDefinition]:
         """Return the skills that a caller may use."""
@@ -220,6 +261,9 @@ class Skills:
         The directory itself is yielded as None if it is known to exist.
         """
         inside = f"{directory}/"
+        if "://" not in directory:
+            # Only a scheme and a slash: every URI begins with it, but it is no directory.
+            return
         for skill in self.visible(caller):
             for uri, listed in _contents(skill, self._registered(caller, skill)):
                 if uri == directory and listed is None:
@@ -238,6 +282,14 @@ class Skills:
             for uri, each in self.server.registry.resources.items()
             if uri.startswith(f"{skill.root}/") and listing.is_visible(caller, each)
         ]
+
+
+def _is_from(folder: SkillFolder, skill: SkillDefinition) -> bool:
+    return isinstance(skill, FolderSkill) and skill.folder is folder
+
+
+def _exists(uri: str) -> ValueError:
+    return ValueError(f"the skill {uri!r} exists already; rename one of them, or use a prefix for its folder")
 
 
 def page_of_skills(entries: Sequence[t.Skill], cursor: str | None, *, size: int) -> t.ListSkillsResult:

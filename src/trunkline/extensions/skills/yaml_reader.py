@@ -78,6 +78,9 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\
 _COLON = re.compile(r":(?=[ \t]|\Z)")
 _FLOW_COLON = re.compile(r":(?=[ \t,\[\]{}]|\Z)")
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
+#: The end of plain text in a flow collection. One pattern: separate searches for each kind of end would each read the
+#: rest of the line, for every item in it.
+_FLOW_PLAIN_END = re.compile(rf"[,\[\]{{}}]|{_FLOW_COLON.pattern}|{_COMMENT.pattern}")
 _DASH = re.compile(r"-(?=[ \t]|\Z)")
 _BLOCK_HEADER = re.compile(r"([|>])(?:([1-9])([-+]?)|([-+])([1-9]?))?[ \t]*(?:(?<=[ \t])#.*)?\Z")
 
@@ -355,7 +358,8 @@ class _Reader:
             number = float(text)
         else:
             return text
-        if math.isinf(number) or (isinstance(number, int) and not -_MAX_INTEGER <= number < _MAX_INTEGER):
+        # Not math.isinf: it fails for an integer that no float can hold.
+        if number in (math.inf, -math.inf) or (isinstance(number, int) and not -_MAX_INTEGER <= number < _MAX_INTEGER):
             self.row = row
             self.fail(f"the number {text[:40]} is too large; put it in quotes")
         return number
@@ -388,7 +392,8 @@ class _Reader:
     def detect_indentation(self, parent: int) -> int:
         """Return the indentation of a text block: that of its first line with text."""
         longest = 0
-        for line in self.lines[self.row :]:
+        for row in range(self.row, len(self.lines)):
+            line = self.lines[row]
             spaces = len(line) - len(line.lstrip(" "))
             if line.strip(" "):
                 if spaces <= parent:
@@ -556,10 +561,8 @@ class _Reader:
 
     def flow_plain_line(self) -> str:
         line, start = self.line, self.col
-        ends = [len(line)]
-        ends += [found.start() for pattern in (_FLOW_COLON, _COMMENT) if (found := pattern.search(line, start))]
-        ends += [at for each in _FLOW_INDICATORS if (at := line.find(each, start)) >= 0]
-        self.col = min(ends)
+        end = _FLOW_PLAIN_END.search(line, start)
+        self.col = end.start() if end else len(line)
         return line[start : self.col].rstrip(_BLANKS)
 
 

@@ -11,7 +11,7 @@
  *     index    [{kind, id, server, name, text, hay}] for the search
  *   update(members)      replaces members of `data`
  *   start()              loads everything and follows the events
- *   navigate(path, {replace}?)   useRoute() → {view, path: [decoded segments], query: {..}}
+ *   navigate(path, {replace}?)   useRoute() → {view, path: [id], query: {..}}
  *   link(view, ...segments) → an encoded path;  plain <a href="/..."> work without a handler
  *   pending(inbox) → the open items    headline(item) → [text, name]
  *   runCall({kind, id, arguments}) → CallView     useCall(id) → CallView with its result once it has ended
@@ -253,8 +253,9 @@ export function useCall(id) {
 const located = new Set();
 
 export function route() {
-  const [view = "", ...path] = location.pathname.split("/").slice(1).filter(Boolean).map(decode);
-  return { view, path, query: Object.fromEntries(new URLSearchParams(location.search)) };
+  // All after the view is one id, with or without encoded slashes: people write /tools/time/convert_time.
+  const [, view, id] = /^\/*([^/]*)\/*(.*?)\/*$/.exec(location.pathname);
+  return { view: decode(view), path: id ? [decode(id)] : [], query: Object.fromEntries(new URLSearchParams(location.search)) };
 }
 
 function decode(text) {

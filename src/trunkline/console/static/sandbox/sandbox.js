@@ -47,19 +47,21 @@
     return false;
   }
 
-  function fromPage(message) {
-    if (!admitted() || !message || message.jsonrpc !== "2.0") return;
-    if (typeof message.method === "string" && message.method.startsWith(OWN)) return;
+  function fromPage(sent) {
+    if (!admitted() || !sent || sent.jsonrpc !== "2.0") return;
     let text;
     try {
-      text = JSON.stringify(message);
+      text = JSON.stringify(sent);
     } catch {
       return; // Not JSON: no message of the protocol.
     }
-    if (text.length <= LARGEST) return toHost(JSON.parse(text));
-    if (message.method && message.id !== undefined) {
-      toPage({ jsonrpc: "2.0", id: message.id, error: { code: -32000, message: "The message is too large." } });
+    if (text.length > LARGEST) {
+      if (!sent.method || sent.id === undefined) return;
+      return toPage({ jsonrpc: "2.0", id: sent.id, error: { code: -32000, message: "The message is too large." } });
     }
+    // The copy is checked, since the console reads it: new String("ui/...") is an object here, and a string in JSON.
+    const message = JSON.parse(text);
+    if (typeof message.method !== "string" || !message.method.startsWith(OWN)) toHost(message);
   }
 
   window.addEventListener("message", (event) => {

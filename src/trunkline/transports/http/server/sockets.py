@@ -48,6 +48,10 @@ async def bind(host: str, port: int, *, backlog: int, unacknowledged_seconds: fl
 
 
 async def _resolve(host: str, port: int) -> list[_Address]:
+    if host == "localhost":
+        # RFC 6761, 6.3: always the loopback addresses. Browsers use both, whatever the hosts file says, so another
+        # program must not be able to listen on the one that the file leaves out.
+        return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,6 +1,6 @@
 /**
  * MCP Apps: the page of a server, in two frames on an origin of its own.
- *   AppView {tool, call?, chat?} | {resource} | {view: id}, onClose?     default: /apps/<view>, /apps lists the tools with a page
+ *   AppView {tool, call?, chat?} | {resource} | {view: id}, onClose?     default: /apps/<view or tool>, /apps lists the tools with a page
  * This file checks where a message comes from, passes requests on to the API and brings back the replies, which may come later
  * as events. What is asked about the page is asked above its frame. Nothing that a page sends is ever HTML here.
  */
@@ -11,6 +11,7 @@ import { InboxCard } from "./inbox.js";
 
 const SANDBOX = "ui/notifications/sandbox-";
 const TALLEST = 900; // Pixels; a page scrolls beyond that.
+const PATIENCE = 1000; // Milliseconds for the answer of a page that is closed.
 // Names of the specification (after --color-), and ours.
 const COLORS =
   `background-primary panel, background-secondary bg, background-tertiary sunken, background-info accent-soft, background-danger bad-soft,
@@ -21,7 +22,9 @@ text-success ok, text-warning warn, border-primary line-strong, border-secondary
 
 export default function Apps({ path: [id] }) {
   const apps = useStore((data) => (data.catalog?.tools || []).filter((tool) => tool.app));
-  if (id) return html`<div class="page"><${AppView} key=${id} view=${id} onClose=${() => navigate("/apps")} /></div>`;
+  // The id of a view has no slash, that of a tool has one.
+  const shown = id?.includes("/") ? { tool: id } : { view: id };
+  if (id) return html`<div class="page"><${AppView} key=${id} ...${shown} onClose=${() => navigate("/apps")} /></div>`;
   const open = async (tool) => {
     const view = await attempt(openApp({ tool }));
     if (view) navigate(link("apps", view.view));
@@ -67,7 +70,8 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
   useLayoutEffect(() => (view && !stopped ? talk(frame.current, view, { setHeight, setStopped }) : undefined), [view, stopped]);
   if (error) return html`<${ErrorNote} error=${error} />`;
   if (!view) return html`<${Spinner} label="Loading the page" />`;
-  const again = () => attempt(load(view.view, { again: 1 }));
+  const leave = () => frame.current?.leave?.();
+  const again = async () => (await leave(), attempt(load(view.view, { again: 1 })));
   const permit = async () => (await attempt(post(`/apps/${view.view}/permissions`, { permissions: view.permissions }))) && again();
   const wanted = view.permissions.filter((name) => !view.granted.includes(name)).map((name) => name.replace("_", " "));
   return html`<${Card} data-app=${view.view} title=${view.title} actions=${html`
@@ -76,7 +80,7 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
       ${
         onClose &&
         html`<${Button} kind="quiet" icon="close" action="close" aria-label="Close the page"
-          onClick=${() => attempt(del(`/apps/${view.view}`)).then(onClose)} />`
+          onClick=${async () => (await leave(), await attempt(del(`/apps/${view.view}`)), onClose())} />`
       }`}>
     ${view.reaches.length > 0 && html`<p class="faint">It can reach ${view.reaches.join(", ")}.</p>`}
     ${
@@ -115,16 +119,32 @@ function Questions({ id }) {
 function talk(frame, view, { setHeight, setStopped }) {
   const origin = new URL(view.url).origin;
   const name = crypto.randomUUID();
+  const goodbye = `teardown-${name}`;
+  const held = [];
   let loaded = false;
   let initialized = false;
+  let answered = null;
   const send = (message) => frame.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, origin);
 
+  /** Tell the page that it is closed, and wait a moment for its answer: it may save something. */
+  const leave = () =>
+    initialized &&
+    new Promise((resolve) => {
+      answered = resolve;
+      setTimeout(resolve, PATIENCE);
+      send({ id: goodbye, method: "ui/resource-teardown", params: { reason: "The page is closed." } });
+    });
+
   async function pass(message) {
+    if (message.method === "ui/initialize") initialized = false;
+    if (message.id === goodbye) return answered?.();
     try {
       const { reply, messages } = await post(`/apps/${view.view}/message`, { message, frame: name, context: hostContext(frame) });
       if (reply) send(reply);
-      if (message.method === "ui/notifications/initialized") initialized = true;
-      for (const each of messages || []) send(each);
+      if (message.method === "ui/notifications/initialized") {
+        initialized = true;
+        for (const each of [...messages, ...held.splice(0)]) send(each);
+      }
     } catch (error) {
       if (message.id !== undefined && message.method) send({ id: message.id, error: { code: -32000, message: error.message } });
     }
@@ -151,7 +171,7 @@ function talk(frame, view, { setHeight, setStopped }) {
   const off = on("app", (event) => {
     if (event.view !== view.view || (event.frame && event.frame !== name)) return;
     // Before it is initialized, a page is sent nothing but replies.
-    if (event.message && (initialized || !event.message.method)) send(event.message);
+    if (event.message) initialized || !event.message.method ? send(event.message) : held.push(event.message);
   });
   const changed = () => initialized && send({ method: "ui/notifications/host-context-changed", params: hostContext(frame) });
   const themes = new MutationObserver(changed);
@@ -159,8 +179,9 @@ function talk(frame, view, { setHeight, setStopped }) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", changed);
   addEventListener("message", receive);
+  frame.leave = leave;
   return () => {
-    if (initialized) send({ id: `teardown-${name}`, method: "ui/resource-teardown", params: { reason: "The page is closed." } });
+    if (!answered) leave();
     removeEventListener("message", receive);
     dark.removeEventListener("change", changed);
     themes.disconnect();
