@@ -134,6 +134,42 @@ async def test_a_redis_that_starts_empty_has_a_new_generation(own_redis: RedisSe
         assert await append(backplane, 1)
 
 
+async def test_an_empty_redis_begins_one_generation_for_all_processes_that_lost_writes(own_redis: RedisServer) -> None:
+    async with connected(own_redis) as one, connected(own_redis) as other:
+        seen: list[tuple[str, str]] = []
+        for name, backplane in (("one", one), ("other", other)):
+            backplane.on_new_generation(lambda generation, name=name: seen.append((name, generation)))  # type: ignore[misc]
+            await append(backplane, 1)
+        before = one.generation
+        own_redis.stop()
+        own_redis.forget()
+        own_redis.start()
+        await until(lambda: before not in (one.generation, other.generation))
+        for backplane in (one, other, one):
+            # As the task of each process does it once a second.
+            await backplane._check()
+        assert sorted(seen) == [("one", one.generation), ("other", one.generation)]
+        assert other.generation == one.generation
+        await append(one, 2)
+        await append(other, 3)
+        assert [each.data for each in await other.read("log") or ()] == [b"2", b"3"]
+
+
+async def test_a_generation_that_had_ended_does_not_come_back(own_redis: RedisServer) -> None:
+    from redis.asyncio import Redis
+
+    async with connected(own_redis) as backplane:
+        await append(backplane, 1)
+        first = backplane.generation
+        await _lose(own_redis, backplane)
+        await until(lambda: backplane.generation != first)
+        second = backplane.generation
+        async with Redis.from_url(own_redis.url) as client:
+            # A second failover, to a replica that has not heard of the first.
+            await client.set(f"{backplane._prefix}generation", first)
+        await until(lambda: backplane.generation not in (first, second))
+
+
 async def test_a_lost_value_is_noticed_with_the_next_write(own_redis: RedisServer) -> None:
     async with connected(own_redis) as backplane:
         await backplane.put("key", b"1", ttl=60)

@@ -59,8 +59,9 @@ class Engine:
         #: Every entry that was added in this generation, by log; and the ids of those whose writers were told so.
         self.history: dict[str, list[Entry]] = {}
         self.acknowledged: set[str] = set()
-        #: When the last generation began, by the clock of the loop.
+        #: When the last generation began, by the clock of the loop, and when the last worker noticed it.
         self.lost_at: float | None = None
+        self.noticed_at: float | None = None
         #: When events were admitted in this generation.
         self.admitted: list[float] = []
         self._saved: tuple[Any, ...] = self._contents()
@@ -94,7 +95,7 @@ class Engine:
         saved = copy.deepcopy(self._saved)
         store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history = saved
         store.generation = self.random.randbytes(8).hex()
-        self.lost_at = self.loop.time()
+        self.lost_at, self.noticed_at = self.loop.time(), None
         self.admitted.clear()
         self.trace("lost writes, generation %s", store.generation)
         for connection in self.connections:
@@ -110,13 +111,26 @@ class Engine:
         if connection in self.connections:
             self.connections.remove(connection)
             connection.leave()
+            self.check_noticed()
+
+    def check_noticed(self) -> None:
+        """Look whether every worker knows the generation."""
+        known = all(each.generation in ("", self.store.generation) for each in self.connections)
+        self.noticed_at = (self.noticed_at or self.loop.time()) if known else None
+
+    def unnoticed_since(self, began: float) -> bool:
+        """Return whether a worker did not know the generation at some time since then."""
+        return self.lost_at is not None and (self.noticed_at is None or self.noticed_at >= began)
 
 
 class _Append:
-    __slots__ = ("deadline", "future", "number", "operation")
+    __slots__ = ("data", "deadline", "future", "number", "operation")
 
-    def __init__(self, operation: Callable[[], Coroutine[Any, Any, Any]], deadline: float, future: Any) -> None:
+    def __init__(
+        self, operation: Callable[[], Coroutine[Any, Any, Any]], data: bytes, deadline: float, future: Any
+    ) -> None:
         self.operation = operation
+        self.data = data
         self.deadline = deadline
         self.future: asyncio.Future[Any] = future
         self.number = 0
@@ -201,7 +215,7 @@ class SimulatedBackplane:
             self._engine.trace("append %s %s", log, added.id)
             return added
 
-        added = await self._add(operation, patience)
+        added = await self._add(operation, data, patience)
         self._engine.acknowledged.add(added.id)
         return added  # type: ignore[no-any-return]
 
@@ -225,7 +239,8 @@ class SimulatedBackplane:
         return await self._call("admit", key, operation)  # type: ignore[no-any-return]
 
     async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
-        return await self._add(lambda: self._inner.enqueue(queue, data, holder=holder), None)  # type: ignore[no-any-return]
+        work = partial(self._inner.enqueue, queue, data, holder=holder)
+        return await self._add(work, data, None)  # type: ignore[no-any-return]
 
     async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
         inner = self._inner
@@ -262,6 +277,11 @@ class SimulatedBackplane:
     @property
     def available(self) -> bool:
         return not self._down and self._connected
+
+    @property
+    def unacknowledged(self) -> list[bytes]:
+        """What is to be appended, or may be, and whose writer was not told so."""
+        return [append.data for append in self._waiting]
 
     @property
     def generation(self) -> str:
@@ -384,6 +404,7 @@ class SimulatedBackplane:
 
     def _found_generation(self, generation: str) -> None:
         before, self._generation, self._unaware = self._generation, generation, False
+        self._engine.check_noticed()
         if before and before != generation:
             self._outcomes.clear()
             for callback in self._callbacks:
@@ -391,13 +412,13 @@ class SimulatedBackplane:
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
-    async def _add(self, operation: Callable[[], Coroutine[Any, Any, Any]], patience: float | None) -> Any:
+    async def _add(self, operation: Callable[[], Coroutine[Any, Any, Any]], data: bytes, patience: float | None) -> Any:
         if patience is None:
             if self._down:
                 raise BackplaneUnavailable("the simulated backplane cannot be reached")
             patience = TIMEOUT
         future = self._loop.create_future()
-        self._waiting.append(_Append(operation, self._loop.time() + patience, future))
+        self._waiting.append(_Append(operation, data, self._loop.time() + patience, future))
         if not self._sending:
             self._sending = True
             self._loop.start(self._actor, self._send_appends())

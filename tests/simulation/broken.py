@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -16,6 +17,8 @@ from tests.simulation.backplane import Engine, SimulatedBackplane
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.extensions.tasks import backplane_backend, record
 from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+from trunkline.server.shared_sessions import SharedServerAcceptor
+from trunkline.server.shared_state import SharedStateKeeper
 from trunkline.transports.http.server.shared import endpoint, sessions
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
 from trunkline.transports.http.server.shared.facts import LIFETIME
@@ -196,6 +199,50 @@ def _tasks_forgotten(replace: Replace) -> None:
     replace(BackplaneTaskBackend, "claim", claim)
 
 
+def _listeners_not_told(replace: Replace) -> None:
+    """A change is not passed on to the listen streams of other workers."""
+    replace(SharedServerAcceptor, "announced", lambda *_: None)
+
+
+def _listeners_told_twice(replace: Replace) -> None:
+    """The listen streams of a worker hear of its own changes once more when they are announced."""
+    announced = SharedSessionEndpoint.announced
+
+    def as_another(self: Any, id: str, body: bytes | None, *, own: bool) -> None:
+        announced(self, id, body, own=False)
+
+    replace(SharedSessionEndpoint, "announced", as_another)
+
+
+def _states_per_worker(replace: Replace) -> None:
+    """A state that is too large to travel is kept by the worker that made it."""
+    kept: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()
+
+    async def put(self: Any, contents: bytes) -> str:
+        own = kept.setdefault(self, {})
+        own[str(len(own))] = contents
+        return str(len(own) - 1)
+
+    async def get(self: Any, name: str) -> bytes | None:
+        return kept.get(self, {}).get(name)
+
+    replace(SharedStateKeeper, "put", put)
+    replace(SharedStateKeeper, "get", get)
+
+
+def _single_use_per_worker(replace: Replace) -> None:
+    """Each worker remembers for itself which states were used."""
+    used: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+    async def spend(self: Any, nonce: str) -> bool:
+        own = used.setdefault(self, set())
+        known = nonce in own
+        own.add(nonce)
+        return not known
+
+    replace(SharedStateKeeper, "spend", spend)
+
+
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
 SEEDS = 600
 BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
@@ -219,6 +266,10 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "leases-ignored": (_leases_ignored, 2),
         "tasks-run-again": (_tasks_run_again, 14),
         "tasks-forgotten": (_tasks_forgotten, 30),
+        "listeners-not-told": (_listeners_not_told, 0),
+        "listeners-told-twice": (_listeners_told_twice, 0),
+        "states-per-worker": (_states_per_worker, 0),
+        "single-use-per-worker": (_single_use_per_worker, 0),
     }
 )
 

@@ -18,18 +18,24 @@ from tests.simulation.world import ConnectionBroken, WireResponse, World
 from trunkline.backplane.interface import entry_position
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
 from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.server.shared.facts import SessionFacts
 
-__all__ = ["SessionRecord", "SimulatedClient"]
+__all__ = [
+    "ATTEMPTS",
+    "SessionRecord",
+    "SimulatedClient",
+    "TaskRecord",
+    "observe_task",
+    "read_events",
+    "task_may_be_lost",
+]
 
 _BOTH = (b"accept", b"application/json, text/event-stream")
 _JSON = (b"content-type", b"application/json")
-#: For so long after writes were lost a session may still begin in the old generation: the time between two checks, and
-#: the time that a request is under way.
-LOSS_WINDOW = 5.0
 #: For so long a client waits for the result of a task before it asks again.
 _RESULT_SECONDS = 20.0
 #: The most attempts to do one thing; with the pauses between them more than the longest outage.
-_ATTEMPTS = 60
+ATTEMPTS = 60
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
@@ -38,9 +44,12 @@ decode = msgspec.json.decode
 class SessionRecord:
     """A session as its client knows it, and what the client has received in it."""
 
-    def __init__(self, id: bytes, revision: str, began: float) -> None:
+    def __init__(self, id: bytes, revision: str, began: float, facts: SessionFacts) -> None:
         self.id = id
         self.revision = revision
+        #: What only workers can read in the id: the name in the backplane, and the generation that it began in.
+        self.key: str = facts.key
+        self.generation: str = facts.generation
         #: When the request that opened it was sent, and when its response had arrived.
         self.began = began
         self.opened = began
@@ -56,8 +65,8 @@ class SessionRecord:
         #: When each subscription was acknowledged; and those whose outcome is unknown.
         self.subscribed: dict[str, float] = {}
         self.uncertain: set[str] = set()
-        #: Whether it lost a GET stream before it had any event id: what was written then cannot be asked for again.
-        self.blind = False
+        #: The responses that were its GET stream.
+        self.responses: list[WireResponse] = []
 
 
 class TaskRecord:
@@ -70,14 +79,48 @@ class TaskRecord:
         self.tool = tool
         self.id = id
         self.created = created
-        #: The first final state that was seen.
+        #: The first final state that was seen, and when.
         self.final: str | None = None
+        self.final_at = 0.0
         #: The requests for its result.
         self.results: list[int] = []
         #: Whether it waits for an answer.
         self.asks = False
         #: Whether it went with lost writes.
         self.lost = False
+
+
+def observe_task(world: World, task: TaskRecord, status: str | None, method: str) -> None:
+    """Check a state of a task: the first outcome that was seen is final, and has its reason."""
+    world.trace("%s of %s: %s", method, task.key, status)
+    lost = world.engine.lost_at
+    if task.final is not None and status != task.final and (lost is None or lost < task.final_at):
+        world.violated(f"the task {task.key} was {task.final}, and is {status}")
+    if status in ("completed", "failed", "cancelled"):
+        if task.final != status:
+            task.final, task.final_at = status, world.loop.time()
+        if status == "failed" and world.calm:
+            world.violated(f"the task {task.key} failed, although no worker died")
+        if status == "completed" and task.tool != "asking_job" and task.key not in world.completed:
+            world.violated(f"the task {task.key} is completed, and its handler has not returned")
+
+
+def task_may_be_lost(world: World, task: TaskRecord) -> bool:
+    """Return whether a task may have gone with lost writes; it is then not asked for again."""
+    lost = world.engine.lost_at
+    task.lost = task.lost or (lost is not None and lost >= task.created)
+    return task.lost
+
+
+async def read_events(response: WireResponse) -> AsyncIterator[ServerSentEvent]:
+    """Yield the events of a response until it ends."""
+    reader = EventReader(max_event=1 << 20)
+    while True:
+        message = await response.next()
+        for event in reader.feed(message.get("body", b"")):
+            yield event
+        if not message.get("more_body"):
+            return
 
 
 class SimulatedClient:
@@ -138,7 +181,7 @@ class SimulatedClient:
             "capabilities": {"elicitation": {}},
             "clientInfo": {"name": "client", "version": "1"},
         }
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             began = world.loop.time()
             id = next(self._ids)
             body = encode({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
@@ -152,7 +195,8 @@ class SimulatedClient:
             if status == 200:
                 if "result" not in decode(answer):
                     world.violated(f"initialize failed: {answer!r}")
-                session = SessionRecord(response.headers[b"mcp-session-id"], revision, began)
+                sealed = response.headers[b"mcp-session-id"]
+                session = SessionRecord(sealed, revision, began, world.facts(sealed))
                 session.opened = world.loop.time()
                 self.session = session
                 self.sessions.append(session)
@@ -167,17 +211,18 @@ class SimulatedClient:
         """End the session."""
         session = self._session()
         session.deleting = True
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
+            began = self.world.loop.time()
             try:
                 with self._waiting("DELETE"):
                     response = self._send(session, "DELETE", [], b"")
                     status = await response.head()
             except ConnectionBroken:
                 status = 0
+            if status == 404:
+                self.ended(session, began)
             if status in (204, 404):
-                # Just after writes were lost, a worker that has not noticed it takes a new session for an old one.
-                lost = self.world.engine.lost_at
-                session.deleted = status == 204 or lost is None or lost < session.began - LOSS_WINDOW
+                session.deleted = status == 204
                 self.world.trace("deleted its session: %d", status)
                 return
             self._check_refusal(status, "DELETE")
@@ -188,12 +233,27 @@ class SimulatedClient:
         assert self.session is not None
         return self.session
 
-    def ended(self, session: SessionRecord) -> None:
-        """Called when a session answers with 404: that needs a reason."""
-        lost = self.world.engine.lost_at
-        if not session.deleting and (lost is None or lost < session.began - LOSS_WINDOW):
-            self.world.violated(f"404 for a session of {self.actor.name} that was neither deleted nor lost")
+    def is_lost(self, session: SessionRecord) -> bool:
+        """Return whether a session ended with lost writes."""
+        return session.generation != self.world.engine.store.generation
+
+    def ended(self, session: SessionRecord, began: float) -> None:
+        """Called when a session answers a request, sent at a time, with 404: that needs a reason.
+
+        It was deleted or lost; or a worker has not noticed yet that writes were lost, and does not know a new session.
+        """
+        world = self.world
+        known = world.is_terminated(session.key) or self.is_lost(session)
+        if not known and not world.engine.unnoticed_since(began):
+            world.violated(f"404 for a session of {self.actor.name} that was neither deleted nor lost")
         session.ended = True
+
+    def vanished(self, session: SessionRecord) -> list[ServerSentEvent]:
+        """Return the events that were written to responses of the GET stream and did not arrive."""
+        found: list[ServerSentEvent] = []
+        for response in session.responses:
+            found += EventReader(max_event=1 << 20).feed(b"".join(response.vanished))
+        return found
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -211,8 +271,7 @@ class SimulatedClient:
         answer = await self.call("steps", {"key": key, "n": n}, progress=seen)
         if isinstance(answer, dict) and "result" in answer:
             self._check_text(answer, key)
-            if seen and seen != list(range(1, n + 1)):
-                self.world.violated(f"progress {seen} of {n} steps")
+            self._check_progress(seen, list(range(1, n + 1)))
         if self.world.ran.get(key, 0) > 1:
             self.world.violated("one call ran twice")
 
@@ -223,8 +282,12 @@ class SimulatedClient:
         answer = await self.call("release", {"key": key}, progress=seen)
         if isinstance(answer, dict) and "result" in answer:
             self._check_text(answer, key)
-            if seen and seen != [1, 2]:
-                self.world.violated(f"progress {seen} of a released stream")
+            self._check_progress(seen, [1, 2])
+
+    def _check_progress(self, seen: list[float], expected: list[int]) -> None:
+        # An answer that could not be stored is sent without what came before it.
+        if seen != expected and (seen or self.world.calm):
+            self.world.violated(f"progress {seen} instead of {expected}")
 
     async def ask(self) -> None:
         """Make a call that asks for something."""
@@ -323,25 +386,15 @@ class SimulatedClient:
             return
         state = answer["result"]
         status = state.get("status", "cancelled" if method == "tasks/cancel" else None)
-        self.world.trace("%s of %s: %s", method, task.key, status)
-        if task.final is not None and status != task.final and self.world.engine.lost_at is None:
-            self.world.violated(f"the task {task.key} was {task.final}, and is {status}")
+        observe_task(self.world, task, status, method)
         task.asks = status == "input_required"
-        if status in ("completed", "failed", "cancelled"):
-            task.final = task.final or status
-            if status == "failed" and self.world.calm:
-                self.world.violated(f"the task {task.key} failed, although no worker died")
-            if status == "completed" and task.tool != "asking_job" and task.key not in self.world.completed:
-                self.world.violated(f"the task {task.key} is completed, and its handler has not returned")
 
     def _check_task_error(self, task: TaskRecord, method: str, error: dict[str, Any]) -> None:
-        lost = self.world.engine.lost_at
         if error["code"] == -32602 and method == "tasks/cancel" and "erminal" in error["message"]:
             return
-        if error["code"] == 503:
+        if error["code"] == 503 and not self.world.calm:
             return
-        if lost is not None and lost >= task.created - LOSS_WINDOW:
-            task.lost = True
+        if task_may_be_lost(self.world, task):
             return
         self.world.violated(f"{method} of {task.key} ({task.final}): {error}")
 
@@ -415,19 +468,32 @@ class SimulatedClient:
     async def _exchange(
         self, session: SessionRecord, id: int, body: bytes, progress: list[float] | None
     ) -> dict[str, Any] | str:
+        began = self.world.loop.time()
         response = self._send(session, "POST", [_JSON, _BOTH], body)
         try:
             status = await response.head()
             if status != 200:
-                return self._refused(session, status)
+                return self._refused(session, status, began)
             if response.headers.get(b"content-type") == b"application/json":
                 answer = decode(await response.body())
                 if answer.get("id") != id:
                     self.world.violated(f"the answer to {id} is {answer}")
+                self._check_error(answer, began)
                 return answer  # type: ignore[no-any-return]
         except ConnectionBroken:
             return "broken"
-        return await self._follow(session, response, id, progress)
+        found = await self._follow(session, response, id, progress)
+        if isinstance(found, dict):
+            self._check_error(found, began)
+        return found
+
+    def _check_error(self, answer: dict[str, Any], began: float) -> None:
+        """Check that an error which names a dead worker or a backplane that is gone has this cause."""
+        error, world = answer.get("error", {"code": 0, "message": ""}), self.world
+        if "has ended" in error["message"] and world.crashed_at < began:
+            world.violated(f"{error['message']}, and no worker crashed")
+        if error["code"] == 503 and world.calm:
+            world.violated(f"{error['message']}, and it was there")
 
     async def _follow(
         self, session: SessionRecord, response: WireResponse | str, id: int, progress: list[float] | None
@@ -437,7 +503,7 @@ class SimulatedClient:
         answer: dict[str, Any] | None = None
         while not isinstance(response, str):
             try:
-                async for event in self._events(response):
+                async for event in read_events(response):
                     last = self._check_order(last, event)
                     if not event.data:
                         continue
@@ -463,9 +529,10 @@ class SimulatedClient:
 
     async def _resume(self, session: SessionRecord, last: str) -> WireResponse | str:
         world = self.world
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             await asyncio.sleep(0.05 + world.random.random() * 0.5)
             world.trace("resumes after %s", last)
+            began = world.loop.time()
             response = self._send(session, "GET", [_BOTH, (b"last-event-id", last.encode())], b"")
             try:
                 status = await response.head()
@@ -476,7 +543,7 @@ class SimulatedClient:
             if status == 400:
                 self._not_kept(session, last)
                 return "not kept"
-            refused = self._refused(session, status)
+            refused = self._refused(session, status, began)
             if session.ended:
                 return refused
         world.violated(f"a stream could not be resumed after {last}")
@@ -484,20 +551,24 @@ class SimulatedClient:
 
     def _not_kept(self, session: SessionRecord, last: str) -> None:
         """Called when an event is not kept that the client has received: that needs a reason."""
-        lost = self.world.engine.lost_at
-        if not session.deleting and (lost is None or lost < session.began - LOSS_WINDOW):
+        if not self.world.is_terminated(session.key) and not self.is_lost(session):
             self.world.violated(f"the event {last} is not kept any more")
 
-    def _refused(self, session: SessionRecord, status: int) -> str:
+    def _refused(self, session: SessionRecord, status: int, began: float) -> str:
         if status == 404:
-            self.ended(session)
+            self.ended(session, began)
+        elif status == 410:
+            # The worker that asked is gone; the question was asked before.
+            if self.world.crashed_at < session.began:
+                self.world.violated("410, and no worker crashed")
         else:
             self._check_refusal(status, "a request")
         return f"status {status}"
 
     def _check_refusal(self, status: int, what: str) -> None:
-        # 0: the connection broke. 202: the request was cancelled. 410: the worker that asked is gone.
-        if status not in (0, 202, 410, 429, 503):
+        # 0: the connection broke. 202: the request was cancelled.
+        allowed = (202,) if self.world.calm else (0, 202, 503)
+        if status not in allowed:
             self.world.violated(f"status {status} for {what}")
 
     def _check_order(self, last: str, event: ServerSentEvent) -> str:
@@ -529,16 +600,15 @@ class SimulatedClient:
 
     async def _deliver(self, session: SessionRecord, body: bytes, label: str) -> None:
         with self._waiting(label):
-            for _ in range(_ATTEMPTS):
+            for _ in range(ATTEMPTS):
+                began = self.world.loop.time()
                 try:
                     response = self._send(session, "POST", [_JSON, _BOTH], body)
                     status = await response.head()
                 except ConnectionBroken:
                     status = 0
                 self.world.trace("%s: status %d", label, status)
-                if status in (202, 410):
-                    return
-                if self._refused(session, status) == "status 404":
+                if status == 202 or self._refused(session, status, began) in ("status 404", "status 410"):
                     return
                 await asyncio.sleep(0.2 + self.world.random.random() * 0.5)
         self.world.violated(f"{label} could not be delivered")
@@ -549,29 +619,28 @@ class SimulatedClient:
         last = ""
         while not session.ended:
             resuming = [(b"last-event-id", last.encode())] if last else []
+            began = world.loop.time()
             response = self._send(session, "GET", [_BOTH, *resuming], b"")
+            session.responses.append(response)
             try:
                 status = await response.head()
                 if status == 404:
-                    self.ended(session)
+                    self.ended(session, began)
                     return
                 if status == 400 and last:
                     self._not_kept(session, last)
                     last = ""
-                    session.blind = True
                 elif status != 200:
                     self._check_refusal(status, "GET")
                 else:
                     world.trace("listens after %s", last or "nothing")
-                    session.blind = session.blind or (not last and bool(session.received))
-                    async for event in self._events(response):
+                    async for event in read_events(response):
                         last = self._check_order(last, event)
                         session.received.append(last)
                         if event.data:
                             self._noticed(session, decode(event.data))
-                    session.blind = session.blind or not last
             except ConnectionBroken:
-                session.blind = session.blind or not last
+                pass
             await asyncio.sleep(0.05 + world.random.random() * 0.3)
 
     def _noticed(self, session: SessionRecord, message: dict[str, Any]) -> None:
@@ -580,8 +649,7 @@ class SimulatedClient:
             number = message["params"]["number"]
             self.world.trace("hears tick %d", number)
             # A session from before writes were lost may be served for a moment more, without what it was told.
-            lost = self.world.engine.lost_at
-            ends = session.deleting or (lost is not None and lost >= session.began - LOSS_WINDOW)
+            ends = self.world.is_terminated(session.key) or self.is_lost(session)
             if number in session.ticks and not ends:
                 self.world.violated(f"{self.actor.name} heard the tick {number} twice")
             session.ticks.append(number)
@@ -589,7 +657,8 @@ class SimulatedClient:
             uri = message["params"]["uri"]
             self.world.trace("hears of %s", uri)
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
-            if uri in session.updates and not session.deleting and self.world.engine.lost_at is None:
+            ends = self.world.is_terminated(session.key) or self.world.engine.lost_at is not None
+            if uri in session.updates and not ends:
                 self.world.violated(f"{self.actor.name} heard of {uri} twice")
             session.updates.append(uri)
         else:
@@ -611,15 +680,6 @@ class SimulatedClient:
             return await response.head()
         except ConnectionBroken:
             return 0
-
-    async def _events(self, response: WireResponse) -> AsyncIterator[ServerSentEvent]:
-        reader = EventReader(max_event=1 << 20)
-        while True:
-            message = await response.next()
-            for event in reader.feed(message.get("body", b"")):
-                yield event
-            if not message.get("more_body"):
-                return
 
     def _waiting(self, label: str) -> _Waiting:
         return _Waiting(self.waits, label)

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.simulation.clients import LOSS_WINDOW, SessionRecord, SimulatedClient
-from tests.simulation.tools import RETRY, TICK
+from tests.simulation.clients import SimulatedClient
+from tests.simulation.stateless import StatelessClient
+from tests.simulation.tools import RETRY
 from tests.simulation.world import World
 from trunkline.backplane.interface import Entry
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LoggedEvent
 
-__all__ = ["check_events", "check_limits", "check_notices", "check_sessions", "check_tasks"]
+__all__ = ["check_events", "check_limits", "check_listeners", "check_notices", "check_sessions", "check_tasks"]
 
 _event = msgspec.msgpack.Decoder(LoggedEvent)
-
-
-def is_old(world: World, session: SessionRecord) -> bool:
-    """Return whether writes were lost while a session lasted."""
-    return world.engine.lost_at is not None and world.engine.lost_at > session.opened
-
-
-def may_be_old(world: World, session: SessionRecord) -> bool:
-    """Return whether a session may have begun in a generation that has ended."""
-    lost = world.engine.lost_at
-    return lost is not None and lost >= session.began - LOSS_WINDOW
 
 
 async def check_sessions(world: World, clients: list[SimulatedClient]) -> None:
@@ -31,31 +21,30 @@ async def check_sessions(world: World, clients: list[SimulatedClient]) -> None:
     for client in clients:
         for number, session in enumerate(client.sessions):
             statuses = [await client.status_at(session, slot) for slot in range(len(world.workers))]
-            label = f"session {number + 1} of {client.actor.name}"
-            if session.deleted or is_old(world, session):
-                if set(statuses) != {404}:
-                    what = "deleted" if session.deleted else "lost"
-                    world.violated(f"{label} was {what}, and is answered with {statuses}")
-            elif not session.deleting and not may_be_old(world, session) and set(statuses) != {200}:
-                world.violated(f"{label} is answered with {statuses}")
+            gone = session.deleted or world.is_terminated(session.key) or client.is_lost(session)
+            if set(statuses) != {404 if gone else 200}:
+                what = "deleted" if session.deleted else "lost" if client.is_lost(session) else "open"
+                world.violated(f"session {number + 1} of {client.actor.name} is {what}, and answered with {statuses}")
 
 
 def check_events(world: World, clients: list[SimulatedClient]) -> None:
-    """Check that each session has received all events of its GET stream since its first one, once each and in order."""
-    stored = {entry.id: (name, entry) for name, log in world.engine.history.items() for entry in log}
+    """Check that each session has received all events of its GET stream, once each and in order.
+
+    Before the first event that a client has received it has no id to resume from: what was written to a response that
+    broke is not sent again. Nothing else may be missing.
+    """
     for client in clients:
         for number, session in enumerate(client.sessions):
-            if not session.received or session.deleting or session.blind or may_be_old(world, session):
+            if world.is_terminated(session.key) or client.is_lost(session) or session.ended:
                 continue
-            found = stored.get(session.received[0])
-            if found is None:
-                world.violated(f"{client.actor.name} has received {session.received[0]}, which is not stored")
-                continue
-            ids = _readable(world.engine.history[found[0]])
-            expected = ids[ids.index(session.received[0]) :]
-            if expected != session.received:
-                label = f"session {number + 1} of {client.actor.name}"
-                world.violated(f"{label} has received the events {session.received}, and not {expected}")
+            label = f"session {number + 1} of {client.actor.name}"
+            stored = _readable(world.engine.history.get(f"events:{session.key}", []))
+            first = stored.index(session.received[0]) if session.received else len(stored)
+            if stored[first:] != session.received:
+                world.violated(f"{label} has received the events {session.received}, and not {stored[first:]}")
+            vanished = {event.id for event in client.vanished(session)}
+            if missing := [id for id in stored[:first] if id not in vanished]:
+                world.violated(f"{label} has not received the events {missing} before {session.received[:1]}")
 
 
 def _readable(log: list[Entry]) -> list[str]:
@@ -71,27 +60,37 @@ def _readable(log: list[Entry]) -> list[str]:
 
 
 def check_notices(world: World, clients: list[SimulatedClient]) -> None:
-    """Check that each session has heard of every change that was stored while it lasted."""
-    announced = world.engine.history.get("announcements", [])
-    text = b"\n".join(entry.data for entry in announced)
-    for number, worker in world.ticks.items():
-        if _tick(number) not in text and worker.actor.alive and world.engine.lost_at is None:
-            world.violated(f"the tick {number} was not announced")
+    """Check that each change was stored, unless its worker died first, and that each session has heard of it."""
+    announced = world.announced()
+    text = b"\n".join(entry.data for entry in world.engine.history.get("announcements", []))
+    for number in world.ticks.keys() - announced - world.unannounced - world.lost_ticks:
+        world.violated(f"the tick {number} was not announced")
     for client in clients:
         for session in client.sessions:
-            if session.deleting or session.ended or session.blind or may_be_old(world, session):
+            if world.is_terminated(session.key) or client.is_lost(session) or session.ended:
                 continue
+            vanished = b"\n".join(event.data for event in client.vanished(session))
             for number, at in world.tick_times.items():
-                if at > session.opened and _tick(number) in text and number not in session.ticks:
+                missed = number in announced and number not in session.ticks
+                if at > session.opened and missed and b'{"number":%d}' % number not in vanished:
                     world.violated(f"{client.actor.name} has not heard the tick {number}")
             for uri, at in world.touch_times.items():
                 since = session.subscribed.get(uri)
-                if since is not None and at > since and uri.encode() in text and uri not in session.updates:
+                missed = uri.encode() in text and uri not in session.updates
+                if since is not None and at > since and missed and uri.encode() not in vanished:
                     world.violated(f"{client.actor.name} has not heard of {uri}")
 
 
-def _tick(number: int) -> bytes:
-    return TICK.encode() + b'\xc4%c{"number":%d}' % (11 + len(str(number)), number)
+def check_listeners(world: World, clients: list[StatelessClient]) -> None:
+    """Check that each listen stream which is open has heard of every change since it was acknowledged."""
+    text = b"\n".join(entry.data for entry in world.engine.history.get("announcements", []))
+    for client in clients:
+        for stream in client.streams:
+            for uri in stream.uris:
+                since = stream.acknowledged
+                told = since is not None and world.touch_times.get(uri, -1.0) > since and uri.encode() in text
+                if stream.open and told and uri not in stream.heard:
+                    world.violated(f"{client.actor.name} has not heard of {uri} on its listen stream")
 
 
 def check_tasks(world: World) -> None:

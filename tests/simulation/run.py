@@ -11,8 +11,16 @@ from typing import Any
 from tests.simulation.backplane import Faults
 from tests.simulation.broken import broken
 from tests.simulation.clients import SimulatedClient
-from tests.simulation.invariants import check_events, check_limits, check_notices, check_sessions, check_tasks
+from tests.simulation.invariants import (
+    check_events,
+    check_limits,
+    check_listeners,
+    check_notices,
+    check_sessions,
+    check_tasks,
+)
 from tests.simulation.loop import virtual_time
+from tests.simulation.stateless import StatelessClient
 from tests.simulation.world import World
 
 __all__ = ["Outcome", "simulate"]
@@ -65,16 +73,21 @@ def _run(world: World) -> None:
         SimulatedClient(world, f"client{number + 1}", 5 + int(random.random() * 12))
         for number in range(2 + (random.random() < 0.3))
     ]
-    jobs = [loop.start(client.actor, client.run()) for client in clients]
+    stateless = [
+        StatelessClient(world, f"stateless{number + 1}", 4 + int(random.random() * 8))
+        for number in range(int(random.random() * 3))
+    ]
+    jobs = [loop.start(client.actor, client.run()) for client in (*clients, *stateless)]
     director = loop.start(world.actor, _direct(world, jobs))
     if not loop.run(director, until=FAULTY_SECONDS + END_SECONDS):
-        waits = {client.actor.name: list(client.waits.values()) for client in clients if not client.finished}
+        everybody: list[SimulatedClient | StatelessClient] = [*clients, *stateless]
+        waits = {client.actor.name: list(client.waits.values()) for client in everybody if not client.finished}
         world.violated(f"it hangs: {waits or 'nothing waits'}")
         return
     for job in [director, *jobs]:
         if job.exception() is not None:
             raise job.exception()  # type: ignore[misc]
-    for check in (_settle(world, clients), _after(world, clients)):
+    for check in (_settle(world, clients, stateless), _after(world, clients)):
         done = loop.start(world.actor, check)
         if not loop.run(done, until=loop.time() + END_SECONDS):
             world.violated("the checks at the end hang")
@@ -138,15 +151,16 @@ async def _mischief(world: World, *, loses: bool) -> bool:
     elif chance < 0.95 and loses:
         engine.save()
         await asyncio.sleep(random.random() * 0.5)
-        engine.fail_over()
+        world.fail_over()
         return False
     return loses
 
 
-async def _settle(world: World, clients: list[SimulatedClient]) -> None:
+async def _settle(world: World, clients: list[SimulatedClient], stateless: list[StatelessClient]) -> None:
     await asyncio.sleep(SETTLE_SECONDS)
     check_events(world, clients)
     check_notices(world, clients)
+    check_listeners(world, stateless)
     check_limits(world)
     check_tasks(world)
     await check_sessions(world, clients)

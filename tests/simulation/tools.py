@@ -11,15 +11,22 @@ from trunkline.server.task_options import TaskOptions
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedWorker
 
-__all__ = ["RESOURCES", "RETRY", "TICK", "add_tools"]
+__all__ = ["RESOURCES", "RETRY", "STATE_BYTES", "TICK", "add_tools", "tick_mark"]
 
 #: How often a task that declares it may run again.
 RETRY = 5
 
+#: A request state of more bytes is stored for all workers: less than usual, so that few bytes are sealed.
+STATE_BYTES = 2048
 #: A notification to every session.
 TICK = "simulation/tick"
 #: The resources that sessions subscribe to; each changes at most once in a run.
 RESOURCES: tuple[str, ...] = tuple(f"note://{number}" for number in range(6))
+
+
+def tick_mark(number: int) -> bytes:
+    """Return what the announcement of a tick contains, and no other."""
+    return TICK.encode() + b'\xc4%c{"number":%d}' % (11 + len(str(number)), number)
 
 
 def add_tools(server: Server, worker: SimulatedWorker) -> None:
@@ -43,6 +50,17 @@ def add_tools(server: Server, worker: SimulatedWorker) -> None:
         world.ran[key] = world.ran.get(key, 0) + 1
         return f"{key}:{(await ctx.elicit(key, str)).data}"
 
+    async def buy(ctx: Context, key: str) -> str:
+        """Ask for a text; the state that the answer comes with is used once."""
+        text = (await ctx.elicit(key, str)).data
+        world.ran[key] = world.ran.get(key, 0) + 1
+        return f"{key}:{text}"
+
+    async def keep(ctx: Context, key: str) -> str:
+        """Ask for a text, and keep more than travels with the client."""
+        await ctx.once("kept", lambda: "x" * 2 * STATE_BYTES)
+        return f"{key}:{(await ctx.elicit(key, str)).data}"
+
     async def wait(key: str, seconds: float) -> str:
         world.ran[key] = world.ran.get(key, 0) + 1
         await asyncio.sleep(seconds)
@@ -59,7 +77,7 @@ def add_tools(server: Server, worker: SimulatedWorker) -> None:
     async def tick(number: int) -> int:
         """Notify every session of a number."""
         server.notify(TICK, {"number": number})
-        world.ticks[number] = worker
+        world.ticks[number], world.ticked_at[number] = worker, world.loop.time()
         return number
 
     async def touch(uri: str) -> str:
@@ -88,8 +106,9 @@ def add_tools(server: Server, worker: SimulatedWorker) -> None:
         world.ran[key] = world.ran.get(key, 0) + 1
         return f"{key}:{(await ctx.elicit(key, str)).data}"
 
-    for tool in (add, steps, ask, wait, release, tick, touch, limited):
+    for tool in (add, steps, ask, keep, wait, release, tick, touch, limited):
         server.tool(tool)
+    server.tool(buy, single_use=True)
     server.tool(job, task=True)
     server.tool(asking_job, task=True)
     server.tool(safe_job, task=TaskOptions(retry=RETRY))

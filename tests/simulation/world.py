@@ -16,17 +16,21 @@ from typing import Any
 
 from tests.simulation.backplane import Engine, Faults, SimulatedBackplane
 from tests.simulation.loop import Actor, SimulationLoop
-from tests.simulation.tools import RESOURCES, add_tools
+from tests.simulation.tools import RESOURCES, STATE_BYTES, add_tools, tick_mark
 from trunkline import Server
+from trunkline.protocol.limits import Limits
 from trunkline.server.task_options import TaskSettings
 from trunkline.transports.http.server.endpoint import Endpoint
 from trunkline.transports.http.server.request import CONNECTION_KEY, DirectExchange
+from trunkline.transports.http.server.shared.facts import SessionFacts, SessionIds
 
 __all__ = ["KEY", "ConnectionBroken", "SimulatedWorker", "WireResponse", "World"]
 
 KEY = "5a" * 32
 #: The lease of a task: shorter than the usual one, so that a run has time for several.
 LEASE_SECONDS = 3.0
+#: What cannot be done without the backplane is refused within this time.
+REFUSAL_SECONDS = 4.5
 _CLOSED = {"type": "http.disconnect"}
 
 
@@ -37,12 +41,18 @@ class ConnectionBroken(Exception):
 class WireResponse:
     """A response as its client sees it: what has arrived."""
 
-    def __init__(self, loop: SimulationLoop) -> None:
-        self._loop = loop
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._sent = world.loop.time()
         self._arrived: deque[MutableMapping[str, Any] | None] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
+        #: Whether its worker had not joined the others yet.
+        self.early = False
+        #: What the worker wrote, and what never arrives.
+        self.vanished: list[bytes] = []
         #: Ends the connection; set once the request is at a worker.
         self.hang_up: Callable[[], None] = lambda: None
 
@@ -71,6 +81,8 @@ class WireResponse:
         """Wait for the status."""
         message = await self.next()
         self.status, self.headers = message["status"], dict(message["headers"])
+        if self.status == 503:
+            self._world.refused(self._loop.time() - self._sent, self.headers)
         return self.status
 
     async def body(self) -> bytes:
@@ -112,6 +124,7 @@ class _WireRequest(DirectExchange):
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if self._broken:
+            self._response.vanished.append(message.get("body", b""))
             raise OSError("the client has disconnected")
         self._pass_on(message)
 
@@ -126,6 +139,12 @@ class _WireRequest(DirectExchange):
             self._pass_on({"type": "http.response.body", "body": body})
         return True
 
+    def write_chunk(self, body: bytes) -> bool:
+        if self._broken or self._over:
+            return False
+        self._pass_on({"type": "http.response.body", "body": body, "more_body": True})
+        return True
+
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
         if self._broken:
@@ -137,11 +156,13 @@ class _WireRequest(DirectExchange):
 
     def _pass_on(self, message: MutableMapping[str, Any]) -> None:
         if self._over:
+            self._response.vanished.append(message.get("body", b""))
             return
         if message["type"] == "http.response.body" and not message.get("more_body"):
             self._over = True
         world = self._world
         if world.random.random() < world.breaks:
+            self._response.vanished.append(message.get("body", b""))
             self.break_off()
             return
         world.loop.schedule(self._client, self._in_order(), self._response.arrive, message)
@@ -203,16 +224,26 @@ class SimulatedWorker:
         self.backplane = SimulatedBackplane(world.engine, self.actor)
         self.server: Server
         self.app: Endpoint
+        self.ids: SessionIds
         self.actor.context.copy().run(self._start)
 
     def _start(self) -> None:
         tasks = TaskSettings(lease=LEASE_SECONDS)
-        self.server = Server("simulated", version="1", state_keys=[KEY], tasks=tasks)
+        limits = Limits(state_bytes=STATE_BYTES)
+        self.server = Server("simulated", version="1", state_keys=[KEY], tasks=tasks, limits=limits)
         add_tools(self.server, self)
         self.app = self.server.asgi(backplane=self.backplane, sse=False)  # type: ignore[arg-type]
         # The order of a set depends on addresses, which differ from run to run.
         self.app.open_responses.streams = OrderedSet()  # type: ignore[assignment]
+        endpoint: Any = self.app._session_endpoint
+        self.ids = endpoint._worker.ids
         self.app.start()
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it has reached the backplane, and the other workers."""
+        endpoint: Any = self.app._session_endpoint
+        return bool(endpoint._worker._joined)
 
     def crash(self) -> None:
         """End the process at once; its clients and the backplane notice it a moment later."""
@@ -261,9 +292,16 @@ class World:
         #: The workers at which each tick and each change happened.
         self.ticks: dict[int, SimulatedWorker] = {}
         self.touches: dict[str, SimulatedWorker] = {}
-        #: When each was about to happen.
+        #: When each tick happened, and when each of them was about to happen.
+        self.ticked_at: dict[int, float] = {}
         self.tick_times: dict[int, float] = {}
         self.touch_times: dict[str, float] = {}
+        #: The ticks that died with a worker before they were stored, and those that were lost with other writes.
+        self.unannounced: set[int] = set()
+        self.lost_ticks: set[int] = set()
+        self.slowest_refusal = 0.0
+        #: When a worker crashed last.
+        self.crashed_at = -1.0
         #: Whether nothing fails in this run.
         self.calm = False
         #: How often something larger fails: a worker, a connection, the backplane.
@@ -271,6 +309,8 @@ class World:
         self._untouched = list(RESOURCES)
         #: The limit that all clients share.
         self.rate, self.burst = 2.0, 3
+        #: Reads session ids, as every worker does.
+        self.ids: SessionIds | None = None
 
     # --- observing ---------------------------------------------------------------------------------------------------
 
@@ -292,6 +332,14 @@ class World:
             return
         self.trace("VIOLATION: %s", text)
         self.violations.append(text)
+
+    def refused(self, seconds: float, headers: dict[bytes, bytes]) -> None:
+        """Check a refusal: it comes in time, and says when to try again."""
+        self.slowest_refusal = max(self.slowest_refusal, seconds)
+        if b"retry-after" not in headers:
+            self.violated("503 without Retry-After")
+        if seconds > REFUSAL_SECONDS:
+            self.violated(f"503 after {seconds:.1f} s")
 
     def next_tick(self) -> int:
         """Return a number that was not announced yet."""
@@ -318,6 +366,7 @@ class World:
         else:
             self.workers[slot] = worker
         self.trace("%s starts", worker.actor.name)
+        self.ids = self.ids or worker.ids
         return worker
 
     def crash_worker(self, slot: int) -> None:
@@ -326,7 +375,38 @@ class World:
         if worker is not None:
             self.trace("%s crashes", worker.actor.name)
             self.workers[slot] = None
+            self.crashed_at = self.loop.time()
+            waiting = b"\n".join(worker.backplane.unacknowledged)
+            own = {number for number, sender in self.ticks.items() if sender is worker}
+            # Those of this very moment may not have been passed on yet.
+            self.unannounced |= {
+                number for number in own if tick_mark(number) in waiting or self.ticked_at[number] == self.crashed_at
+            }
             worker.crash()
+
+    # --- what all of them share ---------------------------------------------------------------------------------------
+
+    def announced(self) -> set[int]:
+        """Return the ticks that are stored."""
+        text = b"\n".join(entry.data for entry in self.engine.history.get("announcements", []))
+        return {number for number in self.ticks if tick_mark(number) in text}
+
+    def fail_over(self) -> None:
+        """Let the backplane lose writes."""
+        before = self.announced()
+        self.engine.fail_over()
+        self.lost_ticks |= before - self.announced()
+
+    def facts(self, id: bytes) -> SessionFacts:
+        """Return what a session id carries, which clients cannot read."""
+        assert self.ids is not None
+        found = self.ids.read(id.decode())
+        assert found is not None
+        return found
+
+    def is_terminated(self, key: str) -> bool:
+        """Return whether the end of a session is stored."""
+        return any(key.encode() in entry.data for entry in self.engine.history.get("terminated", ()))
 
     # --- the network -------------------------------------------------------------------------------------------------
 
@@ -338,7 +418,7 @@ class World:
         self, client: Actor, method: str, headers: list[tuple[bytes, bytes]], body: bytes, *, slot: int | None = None
     ) -> WireResponse:
         """Send a request to a random worker, or to the one in a place."""
-        response = WireResponse(self.loop)
+        response = WireResponse(self)
         if slot is None:
             slot = int(self.random.random() * len(self.workers))
         self.loop.schedule(self.actor, self.latency(), self._route, client, slot, (method, headers, body), response)
@@ -352,6 +432,7 @@ class World:
         method, headers, body = request
         wire = _WireRequest(self, worker, client, response, body)
         response.hang_up = wire.hang_up
+        response.early = not worker.has_joined
         scope: dict[str, Any] = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": method,
             "path": "/mcp", "raw_path": b"/mcp", "root_path": "", "query_string": b"",

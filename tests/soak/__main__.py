@@ -8,19 +8,23 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 
 import aiohttp
 
+from tests.soak.connections import count_turns, new_http
 from tests.soak.ledger import Ledger
+from tests.soak.sessions import SoakSession
 from tests.soak.site import Measured, Site, site
 from tests.soak.work import Crowd
-from tests.transports.http.serving_support import BOTH, tool
+from tests.transports.http.serving_support import BOTH, initialize, tool
+from trunkline.protocol.revisions import NEWEST_HANDSHAKE
 
 WORKERS = 4
-#: One worker is killed and Redis restarted once in so many seconds, on average.
-KILL_EVERY, RESTART_EVERY = 12.0, 35.0
+#: One worker is killed, and Redis restarted or paused, once in so many seconds, on average.
+KILL_EVERY, OUTAGE_EVERY = 12.0, 30.0
 #: Seconds of load before the first measurement, and without trouble at the end.
 WARM_SECONDS, CALM_SECONDS = 15.0, 10.0
 #: All workers take connections again within this time.
@@ -41,32 +45,106 @@ def say(text: str) -> None:
 
 
 def schedule(seconds: float, seed: int) -> list[tuple[float, str, float]]:
-    """Return when what is done: ``kill`` with a choice of the worker, ``redis`` with the seconds it is gone."""
+    """Return when what is done: ``kill`` with a choice of the worker, ``restart`` and ``pause`` with seconds of Redis.
+
+    The first two outages are of both kinds, whatever the seed. Workers are killed during outages too.
+    """
     choose = random.Random(seed)
-    kills, restarts = max(2, round(seconds / KILL_EVERY)), max(1, round(seconds / RESTART_EVERY))
+    kills, outages = max(2, round(seconds / KILL_EVERY)), max(2, round(seconds / OUTAGE_EVERY))
     planned = [(choose.uniform(0, seconds), "kill", choose.random()) for _ in range(kills)]
-    planned += [(choose.uniform(0, seconds), "redis", choose.uniform(0.1, 4.0)) for _ in range(restarts)]
+    for number in range(outages):
+        kind = ("restart", "pause")[number if number < 2 else choose.randrange(2)]
+        planned.append((choose.uniform(0, seconds), kind, choose.uniform(0.1, 4.0)))
     return sorted(planned)
 
 
 async def trouble(place: Site, ledger: Ledger, seconds: float, seed: int) -> None:
-    """Kill workers and restart Redis for a while."""
+    """Kill workers, and restart or pause Redis, for a while."""
     begun = time.monotonic()
-    for at, kind, choice in schedule(seconds, seed):
-        await asyncio.sleep(max(0.0, begun + at - time.monotonic()))
-        if kind == "kill":
-            pid = place.kill(int(choice * WORKERS))
-            if pid is not None:
-                ledger.killed(pid)
-                ledger.counts["workers killed"] += 1
-                say(f"worker {pid} killed")
-        else:
-            ledger.redis_gone()
-            say(f"Redis killed, for {choice:.1f} s")
-            await place.restart_redis(choice)
-            ledger.redis_back()
-            ledger.counts["restarts of Redis"] += 1
+    redis = asyncio.Lock()
+    async with asyncio.TaskGroup() as running:
+        for at, kind, choice in schedule(seconds, seed):
+            await asyncio.sleep(max(0.0, begun + at - time.monotonic()))
+            if kind == "kill":
+                running.create_task(_kill(place, ledger, int(choice * WORKERS)))
+            else:
+                running.create_task(_outage(place, ledger, kind, choice, redis))
     await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
+
+
+async def _kill(place: Site, ledger: Ledger, index: int) -> None:
+    pid = place.choose(index)
+    if pid is not None and pid not in ledger.kills:
+        period = ledger.killed(pid)
+        ledger.counts["workers killed"] += 1
+        say(f"worker {pid} killed")
+        await place.kill(pid)
+        period.ended = time.monotonic()
+
+
+async def _outage(place: Site, ledger: Ledger, kind: str, seconds: float, redis: asyncio.Lock) -> None:
+    async with redis:
+        period = ledger.redis_gone()
+        ledger.counts[f"Redis: {kind}"] += 1
+        say(f"Redis: {kind}, {seconds:.1f} s")
+        await (place.restart_redis if kind == "restart" else place.pause_redis)(seconds)
+        period.ended = time.monotonic()
+
+
+async def watch(place: Site, ledger: Ledger) -> None:
+    """See after each kill and each outage when every worker serves again what needs Redis; that ends its excuse."""
+    read = 0
+    while True:
+        read = _read_slow(place.notes, read, ledger)
+        periods = ledger.open_periods()
+        if periods and await _all_serve(place):
+            now = time.monotonic()
+            for period in periods:
+                period.until = now
+                longest = max(ledger.counts["longest recovery, ms"], round(1000 * (now - period.ended)))
+                ledger.counts["longest recovery, ms"] = longest
+                if now - period.ended > READY_SECONDS and not any(
+                    each.overlaps(period.ended, now) for each in ledger.slow
+                ):
+                    ledger.fault(f"it took {now - period.ended:.0f} s until every worker served again")
+        await asyncio.sleep(0.1)
+
+
+def _read_slow(file: Path, position: int, ledger: Ledger) -> int:
+    """Read since when and until when workers found Redis, or themselves, slow; return how far it was read."""
+    with file.open("rb") as notes:
+        notes.seek(position)
+        lines = notes.read().splitlines(keepends=True)
+    for line in lines:
+        if line.endswith(b"\n"):
+            position += len(line)
+            if line.startswith(b"slow "):
+                _, begun, ended = line.split()
+                ledger.was_slow(float(begun), float(ended))
+    return position
+
+
+async def _all_serve(place: Site) -> bool:
+    """Return whether each worker opens a GET stream, which needs commands and channels of Redis."""
+    served: set[int] = set()
+    for _ in range(4 * WORKERS):
+        # One connection, which stays with the worker that it was passed to.
+        async with new_http(limit=1) as http:
+            session = SoakSession(http, place.url, NEWEST_HANDSHAKE.name, Ledger())
+            with suppress(aiohttp.ClientError, OSError, KeyError):
+                async with http.post(place.url, json=initialize(session.revision), headers=session.headers) as opened:
+                    await opened.read()
+                    if opened.status != 200:
+                        return False
+                    session.id = opened.headers["mcp-session-id"]
+                pid = await _pid(http, session)
+                async with http.get(place.url, headers=session.headers) as response:
+                    if response.status != 200:
+                        return False
+                served.add(pid)
+        if len(served) == WORKERS:
+            return served == set(place.workers())
+    return False
 
 
 async def each_worker(place: Site, crowd: Crowd) -> None:
@@ -75,9 +153,9 @@ async def each_worker(place: Site, crowd: Crowd) -> None:
         pinned: dict[int, aiohttp.ClientSession] = {}
         while len(pinned) < WORKERS:
             # One connection, which stays with the worker that it was passed to.
-            http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1))
+            http = new_http(limit=1)
             try:
-                pid = await _pid(http, crowd)
+                pid = await _pid(http, crowd.sessions[0])
             except (aiohttp.ClientError, OSError):
                 pid = 0
             if pid in (0, *pinned):
@@ -98,8 +176,7 @@ async def each_worker(place: Site, crowd: Crowd) -> None:
     await asyncio.gather(*(use(http) for http in pinned.values()))
 
 
-async def _pid(http: aiohttp.ClientSession, crowd: Crowd) -> int:
-    session = crowd.sessions[0]
+async def _pid(http: aiohttp.ClientSession, session: SoakSession) -> int:
     head = {**session.headers, "accept": BOTH}
     async with http.post(session.url, json=tool("pid", id="pid"), headers=head) as response:
         return int((await response.json())["result"]["content"][0]["text"])
@@ -116,15 +193,10 @@ async def measured(place: Site) -> tuple[Measured, list[Measured]]:
                 return place.measure(place.process.pid), after
 
 
-def new_session() -> aiohttp.ClientSession:
-    """Return an HTTP client that opens as many connections as it needs, and bounds every wait."""
-    connector = aiohttp.TCPConnector(limit=0)
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_read=120))
-
-
 async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, seed: int) -> None:
     """Run everything against a server."""
-    async with new_session() as http:
+    watching = [asyncio.create_task(each) for each in (watch(place, ledger), count_turns())]
+    async with new_http() as http:
         crowd = Crowd(http, place.url, ledger, sessions=sessions, seed=seed)
         say(f"opening {sessions:,} sessions")
         await crowd.open()
@@ -139,12 +211,15 @@ async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, se
         await crowd.close()
     supervisor, workers = await measured(place)
     say(f"before: {_text(supervisor, workers)}")
-    async with new_session() as http:
+    async with new_http() as http:
         crowd.move(http)
         await crowd.listen()
         say(f"{seconds:.0f} s of load, while workers are killed and Redis is restarted (seed {seed})")
         crowd.start()
         await trouble(place, ledger, seconds, seed)
+        async with asyncio.timeout(2 * READY_SECONDS):
+            while ledger.open_periods():  # noqa: ASYNC110  what is observed has no event
+                await asyncio.sleep(0.1)
         await asyncio.sleep(CALM_SECONDS)
         await crowd.stop()
         say("everything has ended; waiting for the last notices and tasks")
@@ -153,6 +228,11 @@ async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, se
         say("every session once at every worker")
         await each_worker(place, crowd)
         await crowd.close()
+    for each in watching:
+        if each.done():
+            # It failed, and what it watched was not seen.
+            each.result()
+        each.cancel()
     supervisor_after, workers_after = await measured(place)
     say(f"after:  {_text(supervisor_after, workers_after)}")
     compare(ledger, (supervisor, workers), (supervisor_after, workers_after))
@@ -202,6 +282,8 @@ def main() -> int:
                 ledger.fault(f"the soak itself waited in vain: {error!r}")
         if left := place.left():
             ledger.fault(f"processes are left: {left}")
+    ledger.judge()
+    ledger.counts["times that a worker found Redis or itself slow"] = len(ledger.slow)
     sys.stdout.write(f"\n{ledger.summary()}\n\n")
     say(
         "OK"

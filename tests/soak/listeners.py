@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from tests.soak.connections import current_wire
 from tests.soak.ledger import Ledger
 from tests.soak.sessions import RETRY_SECONDS, Events, SoakSession
 from tests.transports.http.serving_support import BOTH, META, modern_headers, request
@@ -43,6 +44,7 @@ class GetListener:
                     if response.status == 200:
                         self.opened.set()
                         await self._listen(Events(response))
+                        ledger.ended("a GET stream", current_wire().heard)
                         ledger.counts["GET streams that ended and were opened again"] += 1
                     elif response.status == 503:
                         ledger.refused("a GET stream", begun)
@@ -50,7 +52,7 @@ class GetListener:
                         ledger.fault(f"a GET stream got {response.status}: {(await response.text())[:200]}")
                         return
             except (aiohttp.ClientError, OSError):
-                ledger.lost("a GET stream", begun)
+                ledger.lost("a GET stream", current_wire().heard)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _listen(self, events: Events) -> None:
@@ -88,7 +90,6 @@ class ListenStream:
         message = request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}, "_meta": META})
         head = {"accept": BOTH, "content-type": "application/json", **modern_headers("subscriptions/listen")}
         while True:
-            begun = time.monotonic()
             try:
                 async with self.http.post(self.url, json=message, headers=head) as response:
                     if response.status != 200:
@@ -96,9 +97,9 @@ class ListenStream:
                         return
                     await self._listen(Events(response))
                 self.opened.clear()
-                self.ledger.lost("a listen stream", time.monotonic())
+                self.ledger.lost("a listen stream", current_wire().heard)
             except (aiohttp.ClientError, OSError):
-                self.ledger.lost("a listen stream", begun)
+                self.ledger.lost("a listen stream", current_wire().heard)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _listen(self, events: Events) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from trunkline import Context, Server
 from trunkline.extensions import TaskOptions, TaskSettings
@@ -14,12 +21,36 @@ from trunkline.extensions import TaskOptions, TaskSettings
 __all__ = ["make"]
 
 
-def make(notes: str) -> Server:
-    """Return the server; ``notes`` is the file to which tasks append."""
-    # A short lease, so that the tasks of a worker that was killed are taken over within the time of a soak.
-    server = Server("soak", version="1", tasks=TaskSettings(lease=5.0))
+#: Half of the time that the backplane gives a command: what is slower may make one fail.
+SLOW_SECONDS = 1.0
+
+
+async def watch_redis(url: str, number: int) -> None:
+    """Append to a file when Redis, or this process itself, was slow; knows nothing of the code under test."""
+    client = Redis.from_url(url, socket_timeout=None)
+    while True:
+        begun = time.monotonic()
+        with contextlib.suppress(RedisError, OSError):
+            await client.ping()  # type: ignore[misc]
+        await asyncio.sleep(SLOW_SECONDS / 10)
+        if (ended := time.monotonic()) - begun > SLOW_SECONDS:
+            os.write(number, f"slow {begun} {ended}\n".encode())
+
+
+def make(notes: str, redis: str = "") -> Server:
+    """Return the server; ``notes`` is the file to which tasks append, and how slow the Redis at a URL is."""
     # One write in append mode is whole or not there, also when the process is killed in the next moment.
     number = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @asynccontextmanager
+    async def watching(_: Server) -> AsyncIterator[None]:
+        watch = asyncio.create_task(watch_redis(redis, number)) if redis else None
+        yield
+        if watch is not None:
+            watch.cancel()
+
+    # A short lease, so that the tasks of a worker that was killed are taken over within the time of a soak.
+    server = Server("soak", version="1", tasks=TaskSettings(lease=5.0), lifespan=watching)
 
     @server.tool
     async def pid() -> int:
@@ -33,16 +64,17 @@ def make(notes: str) -> Server:
 
     @server.tool
     async def walk(ctx: Context, n: int) -> str:
-        """Log each step."""
+        """Log each step, and the process that does."""
         for step in range(n):
-            await ctx.info(f"step {step}")
+            await ctx.info(f"step {step} pid {os.getpid()}")
             await asyncio.sleep(0.02)
         return f"walked {n}"
 
     @server.tool
     async def ask(ctx: Context, key: str) -> str:
-        """Ask for a value."""
-        return f"{key} {(await ctx.elicit(f'Value of {key}?', str)).data}"
+        """Ask for a value; a session hears which process asks, stateless calls are the same at each."""
+        where = f" pid {os.getpid()}" if ctx.session_id else ""
+        return f"{key} {(await ctx.elicit(f'Value of {key}{where}', str)).data}"
 
     @server.tool
     async def tick(n: int) -> int:
@@ -60,9 +92,9 @@ def make(notes: str) -> Server:
 
     async def work(name: str, seconds: float) -> str:
         """Work for a while."""
-        os.write(number, f"run {name}\n".encode())
+        os.write(number, f"run {name} {os.getpid()}\n".encode())
         await asyncio.sleep(seconds)
-        os.write(number, f"end {name}\n".encode())
+        os.write(number, f"end {name} {os.getpid()}\n".encode())
         return f"{name} done"
 
     # Once only; and again if its worker died.
@@ -79,4 +111,4 @@ def say(url: str) -> None:
 
 if __name__ == "__main__":
     options: dict[str, Any] = json.loads(sys.argv[1])
-    make(options.pop("notes")).run("http", port=0, started=say, **options)
+    make(options.pop("notes"), options["backplane"]).run("http", port=0, started=say, **options)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 
+from tests.soak.connections import Wire, current_wire
 from tests.soak.ledger import Ledger
 from tests.transports.http.serving_support import BOTH, initialize, notification, request
 from trunkline.protocol.sse import EventReader, ServerSentEvent
@@ -21,10 +23,16 @@ ANSWER_SECONDS = 60.0
 #: Seconds before a refused request is sent again.
 RETRY_SECONDS = 0.25
 ASKED: dict[str, Any] = {"elicitation": {}}
+_PID = re.compile(r" pid (\d+)$")
 
 
 class Lost(Exception):
     """The connection ended before there was an answer or an event id to resume from."""
+
+    def __init__(self, wire: Wire | None = None) -> None:
+        """Remember when the connection was last heard."""
+        self.heard: float = (wire or current_wire()).heard
+        super().__init__(self.heard)
 
 
 class Refused(Exception):
@@ -37,6 +45,8 @@ class Events:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         """Read from a response."""
         self.response = response
+        #: Its connection: the task may use others while it reads.
+        self.wire: Wire = current_wire()
         self._reader = EventReader(max_event=1 << 20)
         self._ready: list[ServerSentEvent] = []
 
@@ -49,6 +59,7 @@ class Events:
                 return None
             if not chunk:
                 return None
+            self.wire.hear()
             self._ready += self._reader.feed(chunk)
         return self._ready.pop(0)
 
@@ -90,12 +101,15 @@ class SoakSession:
                     ) as response:
                         if response.status == 200:
                             await response.read()
+                            current_wire().hear()
                             self.id = response.headers["mcp-session-id"]
                             await self.post(notification("notifications/initialized"))
                             return
                         self._refused("initialize", response.status, begun)
-                except (aiohttp.ClientError, OSError, Lost):
-                    self.ledger.lost("initialize", begun)
+                except (aiohttp.ClientError, OSError):
+                    self.ledger.lost("initialize", current_wire().heard)
+                except Lost as lost:
+                    self.ledger.lost("initialized", lost.heard)
                 except Refused:
                     self.ledger.refused("initialized", begun)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -110,13 +124,17 @@ class SoakSession:
         try:
             async with self.http.post(self.url, json=message, headers=self.headers) as response:
                 text = await response.text()
+                current_wire().hear()
         except (aiohttp.ClientError, OSError) as error:
             raise Lost from error
         if response.status == 503:
-            if "retry-after" not in response.headers:
-                self.ledger.fault("a 503 without Retry-After")
+            self._check_retry(response)
             raise Refused
         return response.status, json.loads(text) if text.startswith("{") else text
+
+    def _check_retry(self, response: aiohttp.ClientResponse) -> None:
+        if "retry-after" not in response.headers:
+            self.ledger.fault("a 503 without Retry-After")
 
     def next_request(self, method: str, params: Any) -> dict[str, Any]:
         """Return a request with an id that the session has not used."""
@@ -140,20 +158,24 @@ class SoakSession:
                 self.http.post(self.url, json=message, headers=self.headers) as response,
             ):
                 if response.status == 503:
+                    self._check_retry(response)
                     raise Refused
                 if response.status != 200:
                     found.status, found.reason = response.status, await response.text()
                     return found
                 if response.content_type == "application/json":
                     found.add(json.loads(await response.text()))
+                    current_wire().hear()
                     return found
                 await self._follow(Events(response), found, leave_after)
         except (aiohttp.ClientError, OSError) as error:
             if not found.last:
-                raise Lost from error
+                raise Lost(found.wire) from error
         if found.answer is None:
             if not found.last:
-                raise Lost
+                raise Lost(found.wire)
+            if not found.left:
+                self.ledger.ended("the stream of a call", (found.wire or current_wire()).heard)
             await self._resume(found)
         return found
 
@@ -162,20 +184,26 @@ class SoakSession:
         self.ledger.counts["streams resumed"] += 1
         async with asyncio.timeout(ANSWER_SECONDS):
             while found.answer is None:
-                head = {**self.headers, "last-event-id": found.last}
+                head, begun = {**self.headers, "last-event-id": found.last}, time.monotonic()
                 try:
                     async with self.http.get(self.url, headers=head) as response:
                         if response.status == 200:
                             await self._follow(Events(response), found, None)
-                        elif response.status != 503:
+                            if found.answer is None and found.wire is not None:
+                                self.ledger.ended("a resumed stream", found.wire.heard)
+                        elif response.status == 503:
+                            self._check_retry(response)
+                            self.ledger.refused("a resumed stream", begun)
+                        else:
                             found.status, found.reason = response.status, await response.text()
                             return
                 except (aiohttp.ClientError, OSError):
-                    pass
+                    self.ledger.lost("a resumed stream", current_wire().heard)
                 if found.answer is None:
                     await asyncio.sleep(RETRY_SECONDS)
 
     async def _follow(self, events: Events, found: Answered, leave_after: int | None) -> None:
+        found.wire = events.wire
         while (event := await events.next()) is not None:
             self._seen(event, found)
             if event.data:
@@ -185,6 +213,7 @@ class SoakSession:
                     await self._reply(message, found)
             if leave_after is not None and len(found.notifications) >= leave_after and found.answer is None:
                 events.response.close()
+                found.left = True
                 return
 
     def _seen(self, event: ServerSentEvent, found: Answered) -> None:
@@ -203,21 +232,21 @@ class SoakSession:
             "id": question["id"],
             "result": {"action": "accept", "content": {"value": f"answer-{found.id}"}},
         }
-        # The worker may have died before this: the question can come from the log.
-        begun = found.begun
         async with asyncio.timeout(ANSWER_SECONDS):
             while True:
+                begun = time.monotonic()
                 try:
                     status, _ = await self.post(reply)
                 except Refused:
                     self.ledger.refused("an answer to a question", begun)
-                except Lost:
-                    self.ledger.lost("an answer to a question", begun)
+                except Lost as lost:
+                    self.ledger.lost("an answer to a question", lost.heard)
                 else:
                     if status == 202:
                         self.ledger.counts["questions answered"] += 1
                     elif status == 410:
-                        self.ledger.unknown("an answer to a question", begun)
+                        # The worker may have died before this: the question can come from the log.
+                        self.ledger.unknown("an answer to a question", found.pids, found.begun)
                     else:
                         self.ledger.fault(f"an answer to a question got {status}")
                     return
@@ -244,14 +273,22 @@ class Answered:
         self.last = ""
         self.notifications: list[Any] = []
         self.answer: Any = None
+        #: The processes that logged or asked something: one, that of the call.
+        self.pids: set[int] = set()
+        #: Whether this side ended the stream, and the connection that the last one had.
+        self.left = False
+        self.wire: Wire | None = None
         #: More than one answer.
         self.doubled = False
 
     def add(self, message: Any) -> None:
         """Add a message."""
         if "method" in message:
+            params = message["params"]
+            if (found := _PID.search(str(params.get("data", params.get("message", ""))))) is not None:
+                self.pids.add(int(found[1]))
             if "id" not in message:
-                self.notifications.append(message["params"])
+                self.notifications.append(params)
         else:
             self.doubled = self.doubled or self.answer is not None
             self.answer = message

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,20 +49,31 @@ class Site:
         self.seen.update(found)
         return found
 
-    def kill(self, index: int) -> int | None:
-        """Kill a worker; return its process id, None if there is none."""
+    def choose(self, index: int) -> int | None:
+        """Return the process id of a worker, None if there is none."""
         alive = self.workers()
-        if not alive:
-            return None
-        pid = alive[index % len(alive)]
+        return alive[index % len(alive)] if alive else None
+
+    async def kill(self, pid: int) -> None:
+        """Kill a worker, and wait until it holds no connection any more."""
+        process = psutil.Process(pid)
         os.kill(pid, signal.SIGKILL)
-        return pid
+        with suppress(psutil.NoSuchProcess):
+            async with asyncio.timeout(_STOP_SECONDS):
+                while process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110  no event tells
+                    await asyncio.sleep(0.005)
 
     async def restart_redis(self, seconds: float) -> None:
         """Kill Redis, and start it after a while with its file."""
         await asyncio.to_thread(self.redis.stop)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(self.redis.start)
+
+    async def pause_redis(self, seconds: float) -> None:
+        """Let Redis answer nothing for a while: its connections stay open."""
+        self.redis.pause()
+        await asyncio.sleep(seconds)
+        self.redis.resume()
 
     def measure(self, pid: int) -> Measured:
         """Return the memory and descriptors of a process."""

@@ -7,16 +7,17 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from tests.soak.connections import current_wire, repeated
 from tests.soak.ledger import Ledger
 from tests.soak.listeners import URI, GetListener, ListenStream
 from tests.soak.sessions import RETRY_SECONDS, Answered, Lost, Refused, SoakSession
+from tests.soak.tasks import TaskBook
 from trunkline import Client
-from trunkline.errors import BackplaneUnavailable, HttpError, LinkError, RequestFailed
+from trunkline.errors import BackplaneUnavailable, ConnectionLost, HttpError, LinkError, RequestFailed
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST, NEWEST_HANDSHAKE
 
 __all__ = ["Crowd"]
@@ -31,8 +32,8 @@ TICK_SECONDS = 1.0
 SETTLE_SECONDS = 60.0
 #: Every worker has heard of the end of a session within this time, on a busy machine too.
 HEARD_SECONDS = 5.0
-#: A notice whose worker is killed so many seconds after its call is answered may not have left it: Redis may be gone.
-UNANNOUNCED_SECONDS = 20.0
+#: A notice whose worker is killed so soon after its call was answered, or after Redis was back, may not have left it.
+ANNOUNCED_SECONDS = 2.0
 
 
 class Crowd:
@@ -124,12 +125,10 @@ class Crowd:
             session.users += 1
             try:
                 await operation(session, choose)
-            except Lost:
-                self._ledger.lost(what, begun)
+            except Lost as lost:
+                self._ledger.lost(what, lost.heard)
             except Refused:
-                if what == "add":
-                    self._ledger.fault("a call that needs nothing of Redis was refused")
-                self._ledger.refused(what, begun)
+                self._ledger.refused(what, begun, needs_redis=what != "add")
             except TimeoutError:
                 self._ledger.fault(f"{what} was not answered in time")
             finally:
@@ -140,10 +139,12 @@ class Crowd:
         """Check that there was one answer, the right one or a clear error; return whether it is the right one."""
         if found.doubled:
             self._ledger.fault(f"{what} was answered twice")
+        if len(found.pids) > 1:
+            self._ledger.fault(f"{what} ran at {found.pids}")
         if found.answer is None:
             self._ledger.fault(f"{what} got {found.status}, and no answer: {found.reason[:200]}")
         elif found.worker_gone:
-            self._ledger.unknown(what, begun)
+            self._ledger.unknown(what, found.pids, begun)
         elif found.text != wanted:
             self._ledger.fault(f"{what} was answered with {str(found.answer)[:300]}")
         else:
@@ -158,7 +159,7 @@ class Crowd:
         n, begun = choose.randint(3, 25), time.monotonic()
         found = await session.call("walk", {"n": n}, leave_after=choose.choice((None, 1, n // 2)))
         right = self._check("walk", found, begun, f"walked {n}")
-        steps = [each["data"] for each in found.notifications]
+        steps = [each["data"].partition(" pid ")[0] for each in found.notifications]
         wanted = [f"step {step}" for step in range(n)]
         self._ledger.counts["events of calls, each once and in order"] += len(steps)
         if steps != (wanted if right else wanted[: len(steps)]) and not (right and not steps):
@@ -192,48 +193,68 @@ class Crowd:
         await fresh.open()
         self.sessions[index] = fresh
         async with asyncio.timeout(SETTLE_SECONDS):
-            while await self._delete(session) != 204:  # noqa: ASYNC110  what is observed has no event
-                await asyncio.sleep(RETRY_SECONDS)
+            await self._delete(session)
             # Other workers hear of it a moment later.
             gone, ended = 0, time.monotonic()
             while gone < 8:
+                begun = time.monotonic()
                 try:
                     status, _ = await session.post(session.next_request("ping", {}))
-                except (Lost, Refused):
+                except Lost as lost:
+                    self._ledger.lost("a ping", lost.heard)
                     continue
-                # A worker that has not heard of it because Redis is gone serves it until Redis is back.
-                late = time.monotonic() - ended > HEARD_SECONDS
-                if status != 404 and late and not self._ledger.was_gone(ended):
-                    self._ledger.fault(f"a session that had ended still got {status}")
+                except Refused:
+                    self._ledger.refused("a ping", begun, needs_redis=False)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                if status == 200 and begun - ended > HEARD_SECONDS:
+                    # A worker that has not heard of it because Redis is gone serves it until Redis is back.
+                    self._ledger.served_late("a session that had ended", ended)
+                elif status not in (200, 404):
+                    self._ledger.fault(f"a session that had ended got {status}")
                 gone = gone + 1 if status == 404 else 0
         self._ledger.counts["sessions ended and opened anew"] += 1
 
-    async def _delete(self, session: SoakSession) -> int:
-        begun = time.monotonic()
-        try:
-            async with self._http.delete(self._url, headers=session.headers) as response:
-                # Its first answer may have been lost.
-                return 204 if response.status == 404 else response.status
-        except (aiohttp.ClientError, OSError):
-            self._ledger.lost("delete", begun)
-            return 0
+    async def _delete(self, session: SoakSession) -> None:
+        uncertain = False
+        while True:
+            begun, again = time.monotonic(), repeated()
+            try:
+                async with self._http.delete(self._url, headers=session.headers) as response:
+                    status = response.status
+                current_wire().hear()
+                uncertain = uncertain or again()
+            except (aiohttp.ClientError, OSError):
+                self._ledger.lost("delete", current_wire().heard)
+                uncertain, status = True, 0
+            if status == 503:
+                self._ledger.refused("delete", begun)
+                # It may have been done, although its answer did not arrive from Redis.
+                uncertain = True
+            elif status == 204 or (status == 404 and uncertain):
+                return
+            elif status:
+                self._ledger.fault(f"delete got {status}")
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     # --- tasks ---
 
     async def _task(self, session: SoakSession, choose: random.Random) -> None:
         """Create a task at one worker; any worker is asked for it later."""
-        if session.revision != NEWEST_HANDSHAKE.name or not self.tasks.shared:
+        if session.revision != NEWEST_HANDSHAKE.name:
             return
         tool = choose.choice(("work_once", "work_again"))
         name = self.tasks.new_name()
         arguments = {"name": name, "seconds": round(choose.uniform(0.1, 4.0), 1)}
         params = {"name": tool, "arguments": arguments, "task": {"ttl": 3_600_000}}
+        begun = time.monotonic()
         status, answer = await session.post(session.next_request("tools/call", params))
         if status != 200 or "task" not in answer.get("result", {}):
             self._ledger.fault(f"a task was not created: {status} {str(answer)[:200]}")
             return
         session.keep = True
-        self.tasks.created(answer["result"]["task"]["taskId"], name, tool, session)
+        self.tasks.created(answer["result"]["task"]["taskId"], name, tool, session, begun)
 
     # --- clients of ours: the stateless era, and the transport of 2024 ---
 
@@ -243,26 +264,35 @@ class Crowd:
 
         kinds = ("add", "add", "walk", *(("ask", "task") if revision == NEWEST.name else ()))
         while not self._stopping:
-            begun, kind = time.monotonic(), "connect"
+            # When what this client did before began, or it began to connect: what ends its connection came after that.
+            heard = begun = time.monotonic()
+            kind = "connect"
             try:
                 async with AsyncExitStack() as stack:
                     client = await stack.enter_async_context(
                         Client(f"{self._url}{path}", revision=revision, elicitation=answer)
                     )
                     while not self._stopping:
-                        begun, kind = time.monotonic(), choose.choice(kinds)
+                        heard, begun = begun, time.monotonic()
+                        kind = choose.choice(kinds)
                         await self._use(client, kind, revision)
             except (LinkError, RequestFailed) as error:
-                # A client of 2024 whose event stream is refused reports that its POST, the first attempt, was.
-                legacy = "takes GET" in str(error)
-                refused = isinstance(error, HttpError) and error.status == 503
-                if refused or legacy or isinstance(error, BackplaneUnavailable):
-                    self._ledger.refused(f"a call in {revision}", begun)
-                    if revision == NEWEST.name and kind != "task":
-                        self._ledger.fault(f"a stateless {kind} was refused")
-                else:
-                    self._ledger.lost(f"a call in {revision} ({error})", begun)
+                self._client_failed(error, f"{kind} in {revision}", begun, heard, stateless=revision == NEWEST.name)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _client_failed(self, error: Exception, what: str, begun: float, heard: float, *, stateless: bool) -> None:
+        status = error.status if isinstance(error, HttpError) else 0
+        # A client of 2024 whose event stream is refused reports that its POST, the first attempt, was.
+        refused = status == 503 or isinstance(error, BackplaneUnavailable) or "takes GET" in str(error)
+        if refused:
+            self._ledger.refused(what, begun)
+            if stateless and not what.startswith("task "):
+                self._ledger.fault(f"{what} was refused, and stateless calls need nothing of Redis")
+        elif isinstance(error, ConnectionLost) or (status == 404 and not stateless):
+            # 404: the stream of a client of 2024 ended with its worker, and another was asked.
+            self._ledger.lost(f"{what} ({error})", heard)
+        else:
+            self._ledger.fault(f"{what} failed: {error!r}")
 
     async def _use(self, client: Client, kind: str, revision: str) -> None:
         if kind == "task":
@@ -288,6 +318,9 @@ class Crowd:
             await self._notify(sender)
             await asyncio.sleep(TICK_SECONDS)
         # Everybody must hear of these: nothing is killed any more, and what was sent before has arrived.
+        async with asyncio.timeout(SETTLE_SECONDS):
+            for stream in self._streams:
+                await stream.opened.wait()
         await asyncio.sleep(2 * TICK_SECONDS)
         self._final = [stream.updates for stream in self._streams]
         await self._notify(sender)
@@ -301,11 +334,13 @@ class Crowd:
             if found.text is not None:
                 self._ticks[number] = (int(found.text), time.monotonic())
             self._touches += 1
-            await sender.call("touch", {})
-        except Lost:
-            self._ledger.lost("a notice", begun)
+            for each in (found, await sender.call("touch", {})):
+                if each.text is None:
+                    self._ledger.fault(f"a notice got {each.status}: {each.answer or each.reason[:200]}")
+        except Lost as lost:
+            self._ledger.lost("a notice", lost.heard)
         except Refused:
-            self._ledger.refused("a notice", begun)
+            self._ledger.refused("a notice", begun, needs_redis=False)
 
     async def settle(self) -> None:
         """Check who heard what, once everybody had the time to."""
@@ -325,10 +360,8 @@ class Crowd:
             await asyncio.sleep(RETRY_SECONDS)
         self._ledger.counts["notices to all sessions"] += len(heard)
         for number, sent in self._ticks.items():
-            if number not in heard and sent is not None:
-                killed = self._ledger.kills.get(sent[0])
-                if killed is None or killed - sent[1] > UNANNOUNCED_SECONDS:
-                    self._ledger.fault(f"notice {number} was heard by no session")
+            if number not in heard and sent is not None and not self._may_be_unannounced(number, *sent, heard):
+                self._ledger.fault(f"notice {number} of {sent[0]} was heard by no session")
         for index, each in enumerate(self._gets):
             self._ledger.counts["notices received, each once"] += len(each.ticks)
             if missing := sorted(heard - set(each.ticks)):
@@ -344,52 +377,15 @@ class Crowd:
             if stream.updates > self._touches:
                 self._ledger.fault(f"listen stream {index} heard {stream.updates} updates of {self._touches}")
 
-
-class TaskBook:
-    """The tasks that clients were told of."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        """Start without tasks."""
-        self._ledger = ledger
-        self._known: dict[str, tuple[str, str, SoakSession]] = {}
-        self._numbers = 0
-        #: Whether the workers share tasks.
-        self.shared = True
-
-    def new_name(self) -> str:
-        """Return a name that no other task has."""
-        self._numbers += 1
-        return f"task{self._numbers}"
-
-    def created(self, id: str, name: str, tool: str, session: SoakSession) -> None:
-        """Record a task that was acknowledged."""
-        self._known[id] = (name, tool, session)
-
-    async def settle(self, file: Path) -> None:
-        """Ask for every task until it has ended, then compare with what was done."""
-        states = {id: await self._ended(id, session) for id, (_, _, session) in self._known.items()}
-        notes = await asyncio.to_thread(file.read_text, encoding="utf-8")
-        for id, (name, tool, _) in self._known.items():
-            state, runs = states[id], notes.count(f"run {name}\n")
-            self._ledger.counts[f"tasks {state}"] += 1
-            if state not in ("completed", "failed"):
-                self._ledger.fault(f"task {name} of {tool} did not end: {state}")
-            if tool == "work_once" and runs > 1:
-                self._ledger.fault(f"task {name} ran {runs} times and may run once")
-            if tool == "work_again" and state != "completed":
-                self._ledger.fault(f"task {name} may run again, and is {state}")
-            if state == "completed" and notes.count(f"end {name}\n") != 1:
-                self._ledger.counts["tasks that finished twice"] += 1
-
-    async def _ended(self, id: str, session: SoakSession) -> str:
-        deadline, state = time.monotonic() + 2 * SETTLE_SECONDS, "unknown"
-        while time.monotonic() < deadline:
-            try:
-                status, answer = await session.post(session.next_request("tasks/get", {"taskId": id}))
-            except (Lost, Refused):
-                continue
-            state = answer["result"]["status"] if status == 200 and "result" in answer else f"{status} {answer}"
-            if state != "working":
-                break
-            await asyncio.sleep(RETRY_SECONDS)
-        return state
+    def _may_be_unannounced(self, number: int, pid: int, answered: float, heard: set[int]) -> bool:
+        """Return whether a notice may have died with its worker: killed at once, or before Redis was back."""
+        killed = self._ledger.kills.get(pid)
+        if killed is None:
+            return False
+        # A worker announces in order: what came before a notice that was heard has left it.
+        if any(later > number and self._ticks[later] is not None and self._ticks[later][0] == pid for later in heard):
+            return False
+        periods = (*self._ledger.outages, *self._ledger.slow)
+        outages = [each for each in periods if each.overlaps(answered, killed.begun)]
+        since = max([answered, *(min(each.until, killed.begun) for each in outages)])
+        return killed.begun - since <= ANNOUNCED_SECONDS

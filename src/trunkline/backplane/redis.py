@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -45,6 +46,8 @@ _CONNECTIONS = 8
 _CHECK_SECONDS, _PROBE_SECONDS = 1.0, 0.2
 #: Seconds before the hash of this process expires in which it is not relied on: the clocks differ.
 _MARGIN_SECONDS = 3600
+#: How many generations a process knows to have ended: a failover goes back by seconds, and each is one failover.
+_ENDED = 16
 _FAILURES = (RedisError, OSError, TimeoutError)
 
 
@@ -83,6 +86,8 @@ class RedisBackplane:
         #: Wall time of the last check that succeeded, as Redis counts the life of the hash.
         self._checked_at = 0.0
         self._generation = ""
+        #: The generations before it.
+        self._ended: deque[str] = deque(maxlen=_ENDED)
         self._callbacks: list[Callable[[str], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._check_now: asyncio.Event = asyncio.Event()
@@ -405,7 +410,7 @@ class RedisBackplane:
         keys = [self._own_hash, f"{self._prefix}generation"]
         try:
             async with asyncio.timeout(self._timeout):
-                args = [fresh, self._appends.acknowledged, self._writes]
+                args = [fresh, self._appends.acknowledged, self._writes, self._generation, *self._ended]
                 try:
                     found = await self._run_script("check", keys, args)
                 except NoScriptError:
@@ -424,14 +429,15 @@ class RedisBackplane:
         if self._channels.connected and (not heard or self._channels.silent):
             # Redis no longer knows the connection for channels, or does not reach it, although it seems to be open.
             await self._channels.drop()
-        self._found_generation(found.decode(), lost=found.decode() == fresh)
+        self._found_generation(found[0].decode(), lost=bool(found[1]))
 
     def _found_generation(self, generation: str, *, lost: bool) -> None:
         before, self._generation = self._generation, generation
-        if lost and before:
+        if lost:
             # What was counted is gone.
             self._start_count()
         if before and before != generation:
+            self._ended.append(before)
             log.error("the backplane lost writes that it had acknowledged; what depended on them ends")
             for callback in self._callbacks:
                 callback(generation)

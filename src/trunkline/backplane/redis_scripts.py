@@ -243,17 +243,23 @@ return found
 """
 
 # The regular check. KEYS: process, generation. ARGV: a new generation, the last acknowledged append, the number of
-# acknowledged writes. Returns the generation, which is the new one if there is none or writes are gone.
+# acknowledged writes, the generation that the process knows or "", those that it knows to have ended. Returns the
+# generation, and 1 if writes of this process are gone. Then a new generation begins, unless another process has begun
+# one since: each would end the sessions that were opened after the one before. One that had ended is back only if the
+# end of it was lost.
 _CHECK = f"""
 local last = tonumber(redis.call('HGET', KEYS[1], 'last') or '0')
 local writes = tonumber(redis.call('HGET', KEYS[1], 'writes') or '0')
 redis.call('EXPIRE', KEYS[1], {PROCESS_SECONDS})
+local lost = last < tonumber(ARGV[2]) or writes < tonumber(ARGV[3])
 local generation = redis.call('GET', KEYS[2])
-if not generation or last < tonumber(ARGV[2]) or writes < tonumber(ARGV[3]) then
+local begins = not generation or (lost and generation == ARGV[4])
+for i = 5, #ARGV do begins = begins or generation == ARGV[i] end
+if begins then
   redis.call('SET', KEYS[2], ARGV[1])
   generation = ARGV[1]
 end
-return generation
+return {{generation, lost and 1 or 0}}
 """
 
 #: The scripts by name.

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.transports.http.serving_support import POLLING, Call, SessionClient, tool
+from tests.transports.http.serving_support import POLLING, Call, SessionClient, modern, request, tool
+from tests.transports.http.shared.test_outages import joined, until
 from tests.transports.http.shared.test_shared_sessions import ASKED, answer
 from tests.transports.http.shared.workers import Worker, at, fleet
 from trunkline.backplane.interface import Appended
@@ -139,3 +140,34 @@ async def test_a_session_that_is_terminated_while_it_is_looked_up_is_not_revived
         go_on.set()
         assert (await late.whole()).status == 404
         assert client.id not in other.app.sessions.by_id
+
+
+async def test_a_listen_stream_of_a_worker_that_joins_later_hears_that_anything_may_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect, reachable = MemoryBackplane.connect, asyncio.Event()
+    async with fleet(1) as workers:
+        (one,) = workers
+        store = workers.store
+        assert store is not None
+        await until(lambda: joined(one))
+
+        async def connect_later(self: MemoryBackplane) -> None:
+            if not reachable.is_set():
+                raise BackplaneUnavailable("it cannot be reached")
+            await connect(self)
+
+        monkeypatch.setattr(MemoryBackplane, "connect", connect_later)
+        late = Worker(MemoryBackplane(store))
+        late.app.start()
+        wanted = {"notifications": {"resourceSubscriptions": ["note://one"]}}
+        stream = modern(late.app, request("subscriptions/listen", wanted))
+        assert (await stream.message())["method"] == "notifications/subscriptions/acknowledged"
+        one.workshop.server.changed("note://one")
+        await until(lambda: "announcements" in store.logs)
+        reachable.set()
+        async with asyncio.timeout(20):
+            assert (await stream.message())["params"]["uri"] == "note://one"
+        stream.hang_up()
+        await stream.ended()
+        await late.app.aclose()

@@ -172,6 +172,9 @@ class SharedWorker:
                 continue
             self._joined = True
             self._attempted.set()
+            if self._listener is not None:
+                # Listen streams are served before this: what was announced meanwhile is not known from what was before.
+                self._listener.announced(self.position, None, own=False)
             self._deliver_early()
             return
 
