@@ -120,7 +120,9 @@ def test_options_that_cannot_be_combined_are_rejected(
         return outcome.err
 
     assert "--workers needs --http" in refused()
-    assert "--console cannot be combined with --workers" in refused("--http", "0", "--console")
+    no_console = refused("--http", "0", "--console")
+    assert "--console cannot be combined with --workers" in no_console
+    assert f"trunkline console -c {file}" in " ".join(no_console.split())
     assert "TRUNKLINE_STATE_KEY" in refused("--http", "0", "--backplane", "redis://127.0.0.1:1/0")
 
 
