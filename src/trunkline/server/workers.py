@@ -1,8 +1,8 @@
 """``Server.run("http", workers=N)``: a supervisor, and the server in each of its workers.
 
-With a backplane the workers share the sessions of handshake clients. Without one, requests of stateless revisions are
-served as ever, since each is complete in itself; handshake clients are served without a session, each request on its
-own, because the next one may reach another worker.
+The workers share sessions of handshake clients, handles, tasks, large states and limits: through a backplane, or
+without one through a store of this machine, which a process beside the workers holds in memory. If that process is
+killed, it is started again, empty: what was shared is lost, as with a backplane that lost its writes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,26 @@ import gc
 import logging
 import os
 import secrets
+import shutil
+import signal
 import socket
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options
+from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
-from trunkline.transports.http.server.supervisor import READY, Supervisor
+from trunkline.transports.http.server.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from trunkline.backplane.interface import Backplane
     from trunkline.server.server import Server
     from trunkline.server.worker_metrics import SupervisorMetrics
 
@@ -62,22 +70,17 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     count, started = worker_count(given.get("workers", 1)), given.pop("started", None)
     given["workers"] = 1
     metrics = _metrics_listener(given.pop("metrics", None))
-    backplane = given.get("backplane")
-    if backplane is None:
-        given |= {"stateless_http": True, "sse": False}
-        log.warning(
-            "%d workers without backplane=: clients of revisions with a handshake are served without sessions (no "
-            "elicitation or sampling, subscriptions, log level, event stream), and each worker has its own handles and "
-            "tasks unless handles= and tasks= name a file; set backplane=redis://... to share all of it",
-            count,
-        )
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
     key = None if server.has_state_keys else secrets.token_hex(32)
 
+    store = None if given.get("backplane") is not None else LocalStore()
+
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
+        if store is not None:
+            own = {**own, "backplane": store.backplane(server.name)}
         return _work(server, transport, own, connections, key)
 
     def all_started() -> None:
@@ -87,11 +90,116 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     # What was imported until now is shared by all workers; the collector would copy it by looking at it.
     gc.collect()
     gc.freeze()
-    supervisor = Supervisor(
-        count, work, listeners, drain_seconds=server.limits.drain_seconds, started=all_started, reports=metrics
-    )
-    if code := supervisor.run():
+    with ExitStack() as stack:
+        if store is not None:
+            stack.callback(store.remove)
+            log.info("the workers share sessions, handles and tasks on this machine; they end with the supervisor")
+        supervisor = Supervisor(
+            count,
+            work,
+            listeners,
+            drain_seconds=server.limits.drain_seconds,
+            started=all_started,
+            companion=None if store is None else store.companion,
+            reports=metrics,
+        )
+        code = supervisor.run()
+    if code:
         raise SystemExit(code)
+
+
+class LocalStore:
+    """What the workers of one machine share without a backplane: a process beside them holds it in memory.
+
+    The socket belongs to the supervisor, so that workers can connect to it whenever that process is started again.
+    """
+
+    def __init__(self) -> None:
+        """Listen at a path that only this user can access.
+
+        Raises:
+            ConfigError: there is no folder for it.
+        """
+        self._folder = private_socket_folder()
+        self._path = self._folder / "store"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(str(self._path))
+            os.chmod(self._path, 0o600)
+            self._listener.listen(BACKLOG)
+        except OSError as error:
+            self.remove()
+            raise no_socket_folder(error) from error
+        self.companion: Companion = Companion("the process with what the workers share", self._work, "tl-store")
+
+    def backplane(self, name: str) -> Backplane:
+        """Return the connection of a worker for the server of this name; called in the worker."""
+        from trunkline.backplane.local import LocalBackplane
+
+        self._listener.close()
+        return LocalBackplane(lambda: asyncio.open_unix_connection(self._path), name=name)
+
+    def remove(self) -> None:
+        """Remove the socket; called when all processes have ended."""
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _work(self, lifeline: socket.socket) -> int:
+        from trunkline.server.run import run_loop
+
+        # For the workers, which are replaced: what they share stays.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with suppress(asyncio.CancelledError):
+            run_loop(self._serve(lifeline))
+        return 0
+
+    async def _serve(self, lifeline: socket.socket) -> None:
+        from trunkline.backplane.local import STORE_BYTES, serve_stores
+        from trunkline.backplane.memory import MemoryStore
+
+        loop = asyncio.get_running_loop()
+        store = MemoryStore(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
+        serving = loop.create_task(serve_stores(store, self._listener))
+        loop.add_signal_handler(signal.SIGTERM, serving.cancel)
+        gone = loop.create_task(until_closed(lifeline, serving.cancel))
+        lifeline.setblocking(False)
+        lifeline.send(READY)
+        try:
+            await serving
+        finally:
+            if gone.done():
+                # The supervisor was killed, and removes nothing.
+                self.remove()
+            gone.cancel()
+
+
+def private_socket_folder() -> Path:
+    """Return a new folder for a socket, which only this user can access.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="trunkline-"))
+    except OSError as error:
+        raise no_socket_folder(error) from error
+
+
+def no_socket_folder(error: OSError) -> ConfigError:
+    """Return the error for a temporary folder that cannot be used; a read-only container has none."""
+    return ConfigError(
+        "several workers need a temporary folder with a short path for a local socket: make /tmp writable, or set "
+        f"TMPDIR to such a folder ({error.strerror or error})"
+    )
+
+
+async def until_closed(lifeline: socket.socket, then: Callable[[], object]) -> None:
+    """Wait until the other end of a socket is closed, then call a function."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        while await loop.sock_recv(lifeline, 16):
+            pass
+    then()
 
 
 def _metrics_listener(address: str | int | None) -> SupervisorMetrics | None:
