@@ -52,8 +52,7 @@ def test_a_signal_ends_the_server_with_code_0(number: signal.Signals) -> None:
 def test_several_workers_say_how_long_what_they_share_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     with serving(DEMO, "--http", "0", "--workers", "2") as served:
         assert run(capsys, "call", served.url, "echo", "text=hi") == (0, "hi\n", "")
-        assert served.process.stderr is not None
-        said = served.process.stderr.readline()
+        said = served.next_line()
         assert "2 workers share sessions, handles and tasks until this process ends" in said
         assert served.stop(signal.SIGTERM)[0] == 0
 

@@ -27,6 +27,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trunkline.backplane.local import STORE_BYTES
+from trunkline.backplane.local_process import private_socket_folder, until_closed
 from trunkline.backplane.memory import MemoryStore
 from trunkline.cli.gateway_runner import (
     GatewaySettings,
@@ -55,7 +56,6 @@ from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.protocol.limits import Limits
 from trunkline.server.run import run_loop
 from trunkline.server.worker_metrics import SupervisorMetrics
-from trunkline.server.workers import private_socket_folder, until_closed
 from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of

@@ -12,17 +12,13 @@ import gc
 import logging
 import os
 import secrets
-import shutil
-import signal
 import socket
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from trunkline.backplane.local_process import LocalStore
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options
 from trunkline.transports.http.server.companion import READY, Companion
@@ -31,7 +27,6 @@ from trunkline.transports.http.server.sockets import bind, check_certificate, ur
 from trunkline.transports.http.server.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
     from trunkline.server.server import Server
     from trunkline.server.worker_metrics import SupervisorMetrics
 
@@ -75,7 +70,7 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
     key = None if server.has_state_keys else secrets.token_hex(32)
 
-    store = None if given.get("backplane") is not None else LocalStore()
+    store = None if given.get("backplane") is not None else LocalStore(READY)
 
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
@@ -100,106 +95,14 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
             listeners,
             drain_seconds=server.limits.drain_seconds,
             started=all_started,
-            companion=None if store is None else store.companion,
+            companion=None
+            if store is None
+            else Companion("the process with what the workers share", store.work, "tl-store"),
             reports=metrics,
         )
         code = supervisor.run()
     if code:
         raise SystemExit(code)
-
-
-class LocalStore:
-    """What the workers of one machine share without a backplane: a process beside them holds it in memory.
-
-    The socket belongs to the supervisor, so that workers can connect to it whenever that process is started again.
-    """
-
-    def __init__(self) -> None:
-        """Listen at a path that only this user can access.
-
-        Raises:
-            ConfigError: there is no folder for it.
-        """
-        self._folder = private_socket_folder()
-        self._path = self._folder / "store"
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(str(self._path))
-            os.chmod(self._path, 0o600)
-            self._listener.listen(BACKLOG)
-        except OSError as error:
-            self.remove()
-            raise no_socket_folder(error) from error
-        self.companion: Companion = Companion("the process with what the workers share", self._work, "tl-store")
-
-    def backplane(self, name: str) -> Backplane:
-        """Return the connection of a worker for the server of this name; called in the worker."""
-        from trunkline.backplane.local import LocalBackplane
-
-        self._listener.close()
-        return LocalBackplane(lambda: asyncio.open_unix_connection(self._path), name=name)
-
-    def remove(self) -> None:
-        """Remove the socket; called when all processes have ended."""
-        self._listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _work(self, lifeline: socket.socket) -> int:
-        from trunkline.server.run import run_loop
-
-        # For the workers, which are replaced: what they share stays.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        with suppress(asyncio.CancelledError):
-            run_loop(self._serve(lifeline))
-        return 0
-
-    async def _serve(self, lifeline: socket.socket) -> None:
-        from trunkline.backplane.local import STORE_BYTES, serve_stores
-        from trunkline.backplane.memory import MemoryStore
-
-        loop = asyncio.get_running_loop()
-        store = MemoryStore(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
-        serving = loop.create_task(serve_stores(store, self._listener))
-        loop.add_signal_handler(signal.SIGTERM, serving.cancel)
-        gone = loop.create_task(until_closed(lifeline, serving.cancel))
-        lifeline.setblocking(False)
-        lifeline.send(READY)
-        try:
-            await serving
-        finally:
-            if gone.done():
-                # The supervisor was killed, and removes nothing.
-                self.remove()
-            gone.cancel()
-
-
-def private_socket_folder() -> Path:
-    """Return a new folder for a socket, which only this user can access.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    try:
-        return Path(tempfile.mkdtemp(prefix="trunkline-"))
-    except OSError as error:
-        raise no_socket_folder(error) from error
-
-
-def no_socket_folder(error: OSError) -> ConfigError:
-    """Return the error for a temporary folder that cannot be used; a read-only container has none."""
-    return ConfigError(
-        "several workers need a temporary folder with a short path for a local socket: make /tmp writable, or set "
-        f"TMPDIR to such a folder ({error.strerror or error})"
-    )
-
-
-async def until_closed(lifeline: socket.socket, then: Callable[[], object]) -> None:
-    """Wait until the other end of a socket is closed, then call a function."""
-    loop = asyncio.get_running_loop()
-    with suppress(OSError):
-        while await loop.sock_recv(lifeline, 16):
-            pass
-    then()
 
 
 def _metrics_listener(address: str | int | None) -> SupervisorMetrics | None:
