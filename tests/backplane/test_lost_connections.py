@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() 
     now = [1000.0]
     store = MemoryStore(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
     backplane = MemoryBackplane(store)
-    limits: dict[str, float] = {"ttl": 60.0}
+    limits: dict[str, Any] = {"ttl": 60.0}
     await backplane.put("value", bytes(40_000), **limits)
     await backplane.append("log", bytes(40_000), max_entries=10, max_bytes=1_000_000, **limits)
     with pytest.raises(BackplaneUnavailable, match="full"):

@@ -14,7 +14,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.backplane.conftest import shared_redis
+from tests.backplane.conftest import own_redis, shared_redis
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.support import run_async
 from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
@@ -23,7 +23,7 @@ from trunkline import Client, Server
 from trunkline.errors import ConfigError
 from trunkline.types import META_CLIENT_CAPABILITIES as META_CAPABILITIES
 
-__all__ = ["shared_redis"]
+__all__ = ["own_redis", "shared_redis"]
 
 STATELESS = "2026-07-28"
 #: A server with handles and tasks.
@@ -137,6 +137,55 @@ async def test_counts_never_go_back_when_workers_are_killed_or_replaced() -> Non
                 # No worker is stopped before its successor serves, and a replaced one reports its last counts.
                 assert (status, _calls(text)) == (200, served)
                 assert (await _pages(port, "readyz"))[0][0] == 200
+
+
+async def test_the_metrics_of_what_the_workers_share() -> None:
+    port = _free_port()
+    with machine(workers=2, key=None, metrics=port) as server:
+        async with web_client() as client:
+            await client.open(server)
+            stream = await client.get(server)
+            await client.post(server, tool("tick", number=1))
+            assert (await stream.message())["params"] == {"number": 1}
+            text = (await _pages(port, "metrics"))[0][1]
+            assert _value(text, "trunkline_backplane_reachable") == 1
+            assert _value(text, "trunkline_backplane_reconnects_total") == 0
+            assert _value(text, 'trunkline_backplane_operations_total{outcome="ok"}') > 4
+            assert _value(text, 'trunkline_backplane_operations_total{outcome="error"}') == 0
+            assert _value(text, "trunkline_backplane_operation_seconds_total") > 0
+            assert _value(text, "trunkline_backplane_last_success_time_seconds") > 1e9
+        os.kill(store(server), signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reconnects_total") < 2:
+                pass
+
+
+async def test_a_stateless_call_does_not_touch_what_the_workers_share() -> None:
+    port = _free_port()
+    name = 'trunkline_backplane_operations_total{outcome="ok"}'
+    with machine(workers=2, key=None, metrics=port) as server:
+        await served_by(server, 4)
+        before = _value((await _pages(port, "metrics"))[0][1], name)
+        assert sum((await served_by(server, 20)).values()) == 20
+        assert _value((await _pages(port, "metrics"))[0][1], name) == before
+
+
+@needs_redis
+async def test_the_metrics_say_whether_redis_can_be_reached(own_redis: RedisServer) -> None:
+    port = _free_port()
+    with machine(workers=2, backplane=own_redis.url, metrics=port) as server:
+        await served_by(server, 2)
+        assert _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1
+        own_redis.stop()
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1:
+                pass
+        own_redis.start()
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 0:
+                pass
+        text = (await _pages(port, "metrics"))[0][1]
+        assert _value(text, "trunkline_backplane_reconnects_total") >= 2
 
 
 def _free_port() -> int:

@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ import msgspec
 
 from trunkline.backplane.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.backplane.stats import BackplaneStats
 from trunkline.errors import BackplaneUnavailable, LinkError
 
 __all__ = [
@@ -210,6 +212,7 @@ class LocalBackplane:
         self._connecting = asyncio.Lock()
         self._generation = ""
         self._closed = False
+        self.stats: BackplaneStats = BackplaneStats()
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -372,6 +375,8 @@ class LocalBackplane:
         """Read the generation of the store and subscribe again; return the generation of before."""
         _, _, generation = await read_frame(reader)
         before, self._generation = self._generation, generation
+        self.stats.last_success = time.time()
+        self.stats.reconnects += bool(before)
         self._writer = writer
         self._reading = asyncio.get_running_loop().create_task(self._read(reader), name="trunkline-backplane")
         for number, subscription in tuple(self._subscriptions.items()):
@@ -444,18 +449,19 @@ class LocalBackplane:
         arguments: Mapping[str, Any] | None = None,
         **named: Any,
     ) -> Any:
-        if self._writer is None:
-            await self.connect()
-        assert self._writer is not None
-        number = next(self._numbers) if number is None else number
-        given = {**named, **(arguments or {}), **({"*": positional} if positional else {})}
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        self._writer.write(pack_frame([number, verb, given]))
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                return await answer
-        except TimeoutError as error:
-            raise BackplaneUnavailable("the process that holds the shared state does not answer") from error
-        finally:
-            self._waiting.pop(number, None)
+        with self.stats.operation():
+            if self._writer is None:
+                await self.connect()
+            assert self._writer is not None
+            number = next(self._numbers) if number is None else number
+            given = {**named, **(arguments or {}), **({"*": positional} if positional else {})}
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._waiting[number] = answer
+            self._writer.write(pack_frame([number, verb, given]))
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    return await answer
+            except TimeoutError as error:
+                raise BackplaneUnavailable("the process that holds the shared state does not answer") from error
+            finally:
+                self._waiting.pop(number, None)
