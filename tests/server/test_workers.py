@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -137,6 +138,43 @@ async def test_counts_never_go_back_when_workers_are_killed_or_replaced() -> Non
                 # No worker is stopped before its successor serves, and a replaced one reports its last counts.
                 assert (status, _calls(text)) == (200, served)
                 assert (await _pages(port, "readyz"))[0][0] == 200
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_a_log_line_names_its_worker(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(LOGGING)
+    monkeypatch.setenv("TRUNKLINE_LOG_FORMAT", form)
+    log = tmp_path / "log"
+    with log.open("w") as written, machine(workers=2, key=None, program=program, stderr=written) as server:
+        served = await served_by(server, 4)
+        lines = [line for line in log.read_text().splitlines() if "asked for its pid" in line]
+        names = {child.pid: int(child.name().rpartition("-")[2]) for child in children(server) if child.pid in served}
+    assert len(lines) == 4
+    if form == "json":
+        assert {(line["pid"], line["worker"]) for line in map(json.loads, lines)} == set(names.items())
+    else:
+        said = {f"worker {number} (process {pid}): asked for its pid" for pid, number in names.items()}
+        assert set(lines) == said
+
+
+LOGGING = """
+import json, logging, os, sys
+from trunkline import Server
+
+options = json.loads(sys.argv[1])
+server = Server("logging")
+
+@server.tool
+async def pid() -> int:
+    logging.getLogger("shop").warning("asked for its pid")
+    return os.getpid()
+
+def say(url):
+    print(f"{url}/mcp", flush=True)
+
+server.run("http", port=0, started=say, **options)
+"""
 
 
 async def test_the_metrics_of_what_the_workers_share() -> None:

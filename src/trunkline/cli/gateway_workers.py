@@ -104,7 +104,7 @@ def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | 
             drain_seconds=Limits().drain_seconds,
             started=lambda: run.started(url, count),
             companion=Companion(
-                "the broker, which runs the stdio servers,", run.broker, "tl-broker", replaces_workers=True
+                "the broker, which runs the stdio servers,", run.broker, "broker", replaces_workers=True
             ),
             before_replacing=run.reload,
             reports=metrics,

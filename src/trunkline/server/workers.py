@@ -97,7 +97,7 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
             started=all_started,
             companion=None
             if store is None
-            else Companion("the process with what the workers share", store.work, "tl-store"),
+            else Companion("the process with what the workers share", store.work, "store"),
             reports=metrics,
         )
         code = supervisor.run()

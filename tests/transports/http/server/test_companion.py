@@ -33,7 +33,7 @@ def process(work: Callable[[socket.socket], int], forked: list[CompanionProcess]
             os._exit(run())
         return pid
 
-    forked.append(CompanionProcess(Companion("the test", work, "tl-test"), fork))
+    forked.append(CompanionProcess(Companion("the test", work, "test"), fork))
     return forked[-1]
 
 

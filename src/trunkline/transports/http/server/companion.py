@@ -14,9 +14,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["READY", "Companion", "CompanionProcess", "kill", "restart_delay"]
+__all__ = ["READY", "SHORT_LIFE", "Companion", "CompanionProcess", "kill", "name_process", "restart_delay"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -39,8 +39,8 @@ class Companion(NamedTuple):
     name: str
     #: Called in its process, with its end of the lifeline; returns its exit code.
     work: Callable[[socket.socket], int]
-    #: The name of its process.
-    process_name: str
+    #: Names its process and log lines: ``broker``.
+    label: str
     #: Whether the workers are replaced when it has to be started again.
     replaces_workers: bool = False
 
@@ -54,6 +54,27 @@ def kill(pid: int, number: int) -> None:
     """Send a signal to a process, unless it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def name_process(label: str) -> None:
+    """Name this new process, such as ``worker 2``: in ``ps``, ``top`` and ``pgrep``, and in its log lines.
+
+    The attribute ``trunkline_process`` of log records has the label; handlers of this package show it. Where the
+    program has no handlers at all, it stands in front of the message.
+    """
+    # Linux lets a program name itself by this file.
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(f"tl-{label.replace(' ', '-')}")
+    make = logging.getLogRecordFactory()
+
+    def make_labelled(*given: Any, **named: Any) -> logging.LogRecord:
+        record = make(*given, **named)
+        record.trunkline_process = label
+        return record
+
+    logging.setLogRecordFactory(make_labelled)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(logging.Formatter(f"{label} (process %(process)d): %(message)s"))
 
 
 class CompanionProcess:
@@ -82,9 +103,9 @@ class CompanionProcess:
         return self._companion.name
 
     @property
-    def process_name(self) -> str:
-        """The name of its process."""
-        return self._companion.process_name
+    def label(self) -> str:
+        """What names its process and log lines."""
+        return self._companion.label
 
     @property
     def replaces_workers(self) -> bool:

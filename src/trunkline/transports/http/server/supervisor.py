@@ -30,6 +30,7 @@ from trunkline.transports.http.server.companion import (
     Companion,
     CompanionProcess,
     kill,
+    name_process,
     restart_delay,
 )
 
@@ -267,7 +268,7 @@ class Supervisor:
 
     def _fork_companion(self, work: Callable[[], int], ours: socket.socket) -> int:
         assert self._companion is not None
-        return self._fork_process([ours], work, self._companion.process_name)
+        return self._fork_process([ours], work, self._companion.label)
 
     def _reap_companion(self, companion: CompanionProcess) -> None:
         code = companion.reap()
@@ -403,7 +404,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         reports, own_reports = (None, None) if self._reports is None else socket.socketpair()
         close = [ours] if reports is None else [ours, reports]
-        pid = self._fork_process(close, lambda: self._work(theirs, slot, own_reports), f"tl-worker-{slot + 1}")
+        pid = self._fork_process(close, lambda: self._work(theirs, slot, own_reports), f"worker {slot + 1}")
         theirs.close()
         ours.setblocking(False)
         worker = self._workers[pid] = _Worker(pid, ours, slot, reports)
@@ -413,7 +414,7 @@ class Supervisor:
             reports.setblocking(False)
             self.watch(reports, selectors.EVENT_READ, partial(self._read_report, worker))
 
-    def _fork_process(self, close: list[socket.socket], work: Callable[[], int], name: str) -> int:
+    def _fork_process(self, close: list[socket.socket], work: Callable[[], int], label: str) -> int:
         """Run a function in a new process, where the supervisor's own sockets and these are closed; return its id."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -436,7 +437,7 @@ class Supervisor:
                 each.close()
             if self._reports is not None:
                 self._reports.close()
-            _set_process_name(name)
+            name_process(label)
             code = work()
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
@@ -578,9 +579,3 @@ class Supervisor:
 
 def _end_of(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-
-
-def _set_process_name(name: str) -> None:
-    """Name this process for ``ps``, ``top`` and ``pgrep``, where the system lets a program do so by a file."""
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
-        file.write(name)
