@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -90,3 +92,22 @@ def test_one_that_does_not_stop_in_time_is_killed(forked: list[CompanionProcess]
     companion.stop()
     companion.is_due(max(companion.times()))
     assert ended(companion) == -signal.SIGKILL
+
+
+HANGING = """
+import signal, socket, sys
+from trunkline.transports.http.server import supervisor
+
+supervisor.START_SECONDS = 0.5
+listener = socket.create_server(("127.0.0.1", 0))
+listener.setblocking(False)
+found = supervisor.Supervisor(1, lambda *given: signal.pause() or 0, [listener], drain_seconds=1.0)
+sys.exit(found.run())
+"""
+
+
+def test_a_worker_that_is_not_ready_in_time_is_killed_and_the_supervisor_says_so() -> None:
+    outcome = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=False)
+    assert outcome.returncode == 1
+    assert "worker 1 (process " in outcome.stderr
+    assert "did not start in time and is killed" in outcome.stderr

@@ -16,7 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["READY", "SHORT_LIFE", "Companion", "CompanionProcess", "kill", "name_process", "restart_delay"]
+__all__ = [
+    "READY",
+    "SHORT_LIFE",
+    "START_SECONDS",
+    "Companion",
+    "CompanionProcess",
+    "kill",
+    "name_process",
+    "restart_delay",
+]
 
 log = logging.getLogger("trunkline.http")
 
@@ -24,8 +33,9 @@ log = logging.getLogger("trunkline.http")
 READY = b"R"
 #: A process that lived for less was not worth its start: the next one is delayed, twice as long each time.
 SHORT_LIFE, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.5, 30.0
-#: Reading a configuration and binding a socket; a companion does its slow work afterwards.
-_START_SECONDS = 60.0
+#: For a worker or companion to be ready: reading a configuration and binding a socket. What is slow, such as starting
+#: servers and entering a lifespan, comes afterwards.
+START_SECONDS = 60.0
 #: Stopping all servers of a gateway is bounded by its host; see ``host/upstreams/supervision/supervisor.py``.
 _STOP_SECONDS = 30.0
 #: So many short lives in a row, over half a minute with their delays, are no accident.
@@ -126,7 +136,7 @@ class CompanionProcess:
         theirs.close()
         self.lifeline.setblocking(False)
         self._born = time.monotonic()
-        self._deadline = self._born + _START_SECONDS
+        self._deadline = self._born + START_SECONDS
 
     def hear(self) -> None:
         """Read from the lifeline; called when it is readable."""

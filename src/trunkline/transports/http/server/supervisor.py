@@ -27,6 +27,7 @@ from typing import Protocol
 from trunkline.transports.http.server.companion import (
     READY,
     SHORT_LIFE,
+    START_SECONDS,
     Companion,
     CompanionProcess,
     kill,
@@ -69,8 +70,8 @@ class _Worker:
         self.stopping = False
         #: When it is stopped, once it gets no more connections.
         self.retires: float | None = None
-        #: When it is killed, once it is stopping.
-        self.deadline = 0.0
+        #: When it is killed: if it is not ready by then, and later, once it is stopping.
+        self.deadline = self.born + START_SECONDS
 
 
 class ReportReader(Protocol):
@@ -204,8 +205,9 @@ class Supervisor:
         for worker in self._workers.values():
             if worker.retires is not None and worker.retires <= now and not worker.stopping:
                 self._stop_worker(worker)
-            elif worker.stopping and worker.deadline <= now:
-                log.error("worker %d (process %d) did not stop in time and is killed", worker.slot + 1, worker.pid)
+            elif (worker.stopping or not worker.ready) and worker.deadline <= now:
+                what = "stop" if worker.stopping else "start"
+                log.error("worker %d (process %d) did not %s in time and is killed", worker.slot + 1, worker.pid, what)
                 worker.deadline = now + _KILL_AFTER
                 kill(worker.pid, signal.SIGKILL)
 
@@ -224,7 +226,7 @@ class Supervisor:
         if self._companion is not None:
             times += self._companion.times()
         for worker in self._workers.values():
-            if worker.stopping:
+            if worker.stopping or not worker.ready:
                 times.append(worker.deadline)
             elif worker.retires is not None:
                 times.append(worker.retires)
