@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.backplane.test_redis import until
-from trunkline.backplane.local import LocalBackplane, serve_store
+from trunkline.backplane.local import LocalBackplane, serve_store, serve_stores
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.backplane.redis import RedisBackplane
 from trunkline.errors import BackplaneUnavailable
@@ -94,3 +96,80 @@ async def test_a_worker_that_was_disconnected_from_the_store_subscribes_again(tm
         await backplane.get("key")
     await backplane.aclose()
     await MemoryBackplane(store).aclose()
+
+
+async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() -> None:
+    now = [1000.0]
+    store = MemoryStore(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
+    backplane = MemoryBackplane(store)
+    limits: dict[str, Any] = {"ttl": 60.0}
+    await backplane.put("value", bytes(40_000), **limits)
+    await backplane.append("log", bytes(40_000), max_entries=10, max_bytes=1_000_000, **limits)
+    with pytest.raises(BackplaneUnavailable, match="full"):
+        await backplane.put("more", bytes(40_000), **limits)
+    with pytest.raises(BackplaneUnavailable, match="full"):
+        await backplane.enqueue("queue", bytes(40_000))
+    # What is there can be read and replaced by something small, and what is deleted makes room.
+    assert await backplane.get("value") == bytes(40_000)
+    await backplane.delete("log")
+    now[0] += 2
+    await backplane.put("more", bytes(40_000), **limits)
+    now[0] += 61
+    for number in range(20):
+        await backplane.put(f"again {number}", bytes(4000), ttl=1.0)
+        now[0] += 2
+
+
+async def test_a_store_that_is_started_again_has_another_generation(tmp_path: Path) -> None:
+    """Subscribers learn that they missed something, and what was derived from the old store must end."""
+    path = tmp_path / "store"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(16)
+
+    def start() -> asyncio.Task[None]:
+        return asyncio.create_task(serve_stores(MemoryStore(now=time.time, random=os.urandom), listener))
+
+    serving = start()
+    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(path), name="test")
+    heard: list[bytes] = []
+    missed: list[bool] = []
+    generations: list[str] = []
+    await backplane.connect()
+    backplane.on_new_generation(generations.append)
+    await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    await backplane.put("key", b"value", ttl=60)
+    first = backplane.generation
+    serving.cancel()
+    await asyncio.wait([serving])
+    serving = start()
+    await until(lambda: bool(generations))
+    assert (generations == [backplane.generation], backplane.generation != first) == (True, True)
+    assert missed == [True]
+    assert await backplane.get("key") is None
+    await backplane.publish("news", b"1")
+    await until(lambda: heard == [b"1"])
+    await backplane.aclose()
+    serving.cancel()
+    await asyncio.wait([serving])
+    listener.close()
+
+
+async def test_calls_do_not_wait_for_each_other_when_the_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.backplane.local._TIMEOUT", 1.0)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / "store"))
+    # It accepts connections, and nothing answers.
+    listener.listen(64)
+    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
+    calls = [asyncio.create_task(backplane.get(f"{number}")) for number in range(20)]
+    # One after another would take twenty times as long as one, which is more than this.
+    done, waiting = await asyncio.wait(calls, timeout=15.0)
+    for each in waiting:
+        each.cancel()
+    assert (len(done), len(waiting)) == (20, 0)
+    assert {type(each.exception()) for each in done} == {BackplaneUnavailable}
+    await backplane.aclose()
+    listener.close()

@@ -93,6 +93,11 @@ class Served:
         assert found is not None, line
         self.url = found.group(1)
 
+    def next_line(self) -> str:
+        """Return the line that follows the first one."""
+        assert self._process.stderr is not None
+        return self._process.stderr.readline()
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:
         """Send a signal and wait for the end; give its code and what else was written."""
         if self._process.poll() is None:

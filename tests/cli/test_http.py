@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import ssl
@@ -46,6 +47,26 @@ def taken() -> Iterator[int]:
 def test_a_signal_ends_the_server_with_code_0(number: signal.Signals) -> None:
     with serving(DEMO, "--http", "0") as served:
         assert served.stop(number) == (0, "", "")
+
+
+def test_several_workers_say_how_long_what_they_share_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(DEMO, "--http", "0", "--workers", "2") as served:
+        assert run(capsys, "call", served.url, "echo", "text=hi") == (0, "hi\n", "")
+        said = served.next_line()
+        assert "2 workers share sessions, handles and tasks until this process ends" in said
+        assert served.stop(signal.SIGTERM)[0] == 0
+
+
+def test_workers_without_a_temporary_folder_say_what_they_need(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    command = [sys.executable, "-m", "trunkline", "run", str(DEMO), "--http", "0", "--workers", "2"]
+    outcome = subprocess.run(
+        command, env={**os.environ, "TMPDIR": str(long)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert outcome.returncode != 0
+    assert "several workers need a temporary folder with a short path" in outcome.stderr
+    assert list(long.iterdir()) == []
 
 
 def test_one_line_says_where_the_server_is_and_how_to_call_it(demo: Served) -> None:

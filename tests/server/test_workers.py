@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.backplane.conftest import shared_redis
+from tests.backplane.conftest import own_redis, shared_redis
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.support import run_async
-from tests.transports.http.serving_support import BOTH, META, POLLING, modern_headers, notification, request, tool
+from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
 from tests.transports.http.shared.machines import Machine, machine, web_client
 from trunkline import Client, Server
 from trunkline.errors import ConfigError
 from trunkline.types import META_CLIENT_CAPABILITIES as META_CAPABILITIES
 
-__all__ = ["shared_redis"]
+__all__ = ["own_redis", "shared_redis"]
 
 STATELESS = "2026-07-28"
+#: A server with handles and tasks.
+KEEPING = Path(__file__).parent / "programs" / "keeping.py"
 
 
 @pytest.fixture
@@ -51,7 +55,16 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def workers(server: Machine) -> set[int]:
-    return {child.pid for child in psutil.Process(server.process.pid).children()}
+    return {child.pid for child in children(server) if child.name().startswith("tl-worker-")}
+
+
+def children(server: Machine) -> list[psutil.Process]:
+    return list(psutil.Process(server.process.pid).children())
+
+
+def store(server: Machine) -> int:
+    """Return the process that holds what the workers share."""
+    return int(next(child.pid for child in children(server) if child.name() == "tl-store"))
 
 
 async def test_the_workers_share_the_load(two: Machine) -> None:
@@ -127,6 +140,92 @@ async def test_counts_never_go_back_when_workers_are_killed_or_replaced() -> Non
                 assert (await _pages(port, "readyz"))[0][0] == 200
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_a_log_line_names_its_worker(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(LOGGING)
+    monkeypatch.setenv("TRUNKLINE_LOG_FORMAT", form)
+    log = tmp_path / "log"
+    with log.open("w") as written, machine(workers=2, key=None, program=program, stderr=written) as server:
+        served = await served_by(server, 4)
+        lines = [line for line in log.read_text().splitlines() if "asked for its pid" in line]
+        names = {child.pid: int(child.name().rpartition("-")[2]) for child in children(server) if child.pid in served}
+    assert len(lines) == 4
+    if form == "json":
+        assert {(line["pid"], line["worker"]) for line in map(json.loads, lines)} == set(names.items())
+    else:
+        said = {f"worker {number} (process {pid}): asked for its pid" for pid, number in names.items()}
+        assert set(lines) == said
+
+
+LOGGING = """
+import json, logging, os, sys
+from trunkline import Server
+
+options = json.loads(sys.argv[1])
+server = Server("logging")
+
+@server.tool
+async def pid() -> int:
+    logging.getLogger("shop").warning("asked for its pid")
+    return os.getpid()
+
+def say(url):
+    print(f"{url}/mcp", flush=True)
+
+server.run("http", port=0, started=say, **options)
+"""
+
+
+async def test_the_metrics_of_what_the_workers_share() -> None:
+    port = _free_port()
+    with machine(workers=2, key=None, metrics=port) as server:
+        async with web_client() as client:
+            await client.open(server)
+            stream = await client.get(server)
+            await client.post(server, tool("tick", number=1))
+            assert (await stream.message())["params"] == {"number": 1}
+            text = (await _pages(port, "metrics"))[0][1]
+            assert _value(text, "trunkline_backplane_reachable") == 1
+            assert _value(text, "trunkline_backplane_reconnects_total") == 0
+            assert _value(text, 'trunkline_backplane_operations_total{outcome="ok"}') > 4
+            assert _value(text, 'trunkline_backplane_operations_total{outcome="error"}') == 0
+            assert _value(text, "trunkline_backplane_operation_seconds_total") > 0
+            assert _value(text, "trunkline_backplane_last_success_time_seconds") > 1e9
+        os.kill(store(server), signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reconnects_total") < 2:
+                pass
+
+
+async def test_a_stateless_call_does_not_touch_what_the_workers_share() -> None:
+    port = _free_port()
+    name = 'trunkline_backplane_operations_total{outcome="ok"}'
+    with machine(workers=2, key=None, metrics=port) as server:
+        await served_by(server, 4)
+        before = _value((await _pages(port, "metrics"))[0][1], name)
+        assert sum((await served_by(server, 20)).values()) == 20
+        assert _value((await _pages(port, "metrics"))[0][1], name) == before
+
+
+@needs_redis
+async def test_the_metrics_say_whether_redis_can_be_reached(own_redis: RedisServer) -> None:
+    port = _free_port()
+    with machine(workers=2, backplane=own_redis.url, metrics=port) as server:
+        await served_by(server, 2)
+        assert _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1
+        own_redis.stop()
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1:
+                pass
+        own_redis.start()
+        async with asyncio.timeout(30):
+            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 0:
+                pass
+        text = (await _pages(port, "metrics"))[0][1]
+        assert _value(text, "trunkline_backplane_reconnects_total") >= 2
+
+
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -152,7 +251,8 @@ def _calls(text: str) -> float:
 
 
 async def test_workers_stop_when_their_supervisor_is_killed(two: Machine) -> None:
-    left = workers(two)
+    left = [child.pid for child in children(two)]
+    assert len(left) == 3
     two.process.kill()
     two.process.wait(10)
     await until(lambda: not any(_alive(pid) for pid in left))
@@ -186,13 +286,98 @@ async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Ma
         assert result["content"][0]["text"] == "hello Ada"
 
 
-async def test_without_a_backplane_handshake_clients_are_served_without_sessions(two: Machine) -> None:
-    assert sum((await served_by(two, 6, revision=POLLING)).values()) == 6
+async def test_without_a_backplane_a_session_is_served_by_all_workers(two: Machine) -> None:
     async with web_client() as client:
-        async with client.http.get(two.url, headers={"accept": "text/event-stream"}) as refused:
-            assert refused.status == 405
-        status, _ = await client.post(two, notification("notifications/initialized"))
+        await client.open(two)
+        served = {(await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
+        assert served == {str(pid) for pid in workers(two)}
+        assert await client.delete(two) in (200, 204)
+        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {404}
+
+
+async def test_without_a_backplane_a_question_is_answered_at_another_worker(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two, {"elicitation": {}})
+        stream = await client.stream(two, tool("greet"))
+        asked = await stream.message()
+        answer = {"action": "accept", "content": {"value": "Ada"}}
+        # Each request is on a connection of its own, which reaches the next worker: one of two is another one.
+        assert (await client.post(two, notification("notifications/roots/list_changed")))[0] == 202
+        status, _ = await client.post(two, {"jsonrpc": "2.0", "id": asked["id"], "result": answer})
         assert status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "hello Ada"
+
+
+async def test_without_a_backplane_a_change_reaches_the_streams_of_all_workers(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two)
+        stream = await client.get(two)
+        for number in range(4):
+            await client.post(two, tool("tick", number=number))
+        heard = [(await stream.message())["params"]["number"] for _ in range(4)]
+        assert sorted(heard) == [0, 1, 2, 3]
+
+
+async def test_without_a_backplane_all_workers_have_the_same_handles() -> None:
+    with machine(workers=2, key=None, program=KEEPING) as server:
+        served: set[str] = set()
+        async with Client(server.url, revision=STATELESS) as client:
+            draft = await _text(client, "start")
+        for number in range(1, 7):
+            async with Client(server.url, revision=STATELESS) as client:
+                found, pid = (await _text(client, "add", {"draft": draft})).split()
+                assert int(found) == number
+                served.add(pid)
+        assert served == {str(pid) for pid in workers(server)}
+
+
+async def test_without_a_backplane_all_workers_have_the_same_tasks() -> None:
+    with machine(workers=2, key=None, program=KEEPING) as server:
+        async with Client(server.url, revision=STATELESS) as client:
+            id = (await client.start_task("work")).id
+        asked: set[int] = set()
+        async with asyncio.timeout(30):
+            while len(asked) < 2:
+                async with Client(server.url, revision=STATELESS) as client:
+                    # The same connection, so the same worker.
+                    asked.add(int(await _text(client, "pid")))
+                    found = client.task(id)
+                    await found.refresh()
+                    assert found.status in ("working", "completed")
+        async with Client(server.url, revision=STATELESS) as client:
+            result = await client.task(id).result(timeout=30)
+            assert str(result.content[0].text).startswith("done by")  # type: ignore[union-attr]
+
+
+async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two)
+        before, old = workers(two), store(two)
+        os.kill(old, signal.SIGKILL)
+        await until(lambda: any(child.name() == "tl-store" and child.pid != old for child in children(two)))
+        assert sum((await served_by(two, 4)).values()) == 4
+        async with asyncio.timeout(30):
+            while (status := (await client.post(two, tool("pid")))[0]) != 404:
+                assert status in (200, 503)
+        client.session = ""
+        await client.open(two)
+        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {200}
+        assert workers(two) == before
+
+
+async def test_what_the_workers_share_outlives_their_replacement(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two)
+        before = workers(two)
+        two.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(60):
+            while workers(two) & before or len(workers(two)) != 2:
+                assert (await client.post(two, tool("pid")))[0] == 200
+        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {200}
+
+
+async def _text(client: Client, name: str, arguments: dict[str, Any] | None = None) -> str:
+    return str((await client.call_tool(name, arguments or {})).content[0].text)  # type: ignore[union-attr]
 
 
 @needs_redis

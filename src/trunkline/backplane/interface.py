@@ -164,7 +164,7 @@ class Backplane(Protocol):
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return the members of an index after a text, in their order."""
 
-    # --- its own life ---
+    # --- its own life; ``stats`` of type `BackplaneStats` is optional ---
 
     @property
     def available(self) -> bool:

@@ -1,8 +1,8 @@
 """A backplane for the workers of one machine: a `MemoryStore` in one process, used by others through a local socket.
 
-The process with the store calls `serve_store` for each connection; a worker opens a `LocalBackplane`. What the store
-holds ends with its process, and so do the workers. A worker that was disconnected because it did not read connects
-again, and its subscribers learn that messages may be missing.
+The process with the store calls `serve_store` for each connection, or `serve_stores` for all of a socket; a worker
+opens a `LocalBackplane`. What the store holds ends with its process. A worker that was disconnected connects again, and
+its subscribers learn that messages may be missing; a store that was started again has another generation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
+import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,9 +23,20 @@ import msgspec
 
 from trunkline.backplane.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.errors import BackplaneUnavailable
+from trunkline.backplane.stats import BackplaneStats
+from trunkline.errors import BackplaneUnavailable, LinkError
 
-__all__ = ["LocalBackplane", "OpenStream", "pack_frame", "read_frame", "serve_store"]
+__all__ = [
+    "STORE_BYTES",
+    "SWEEP_SECONDS",
+    "LocalBackplane",
+    "OpenStream",
+    "is_own_peer",
+    "pack_frame",
+    "read_frame",
+    "serve_store",
+    "serve_stores",
+]
 
 log = logging.getLogger("trunkline")
 
@@ -34,6 +49,11 @@ _MOST_BYTES = 128 * 1024 * 1024
 _MOST_UNREAD = 256 * 1024 * 1024
 #: A local process answers at once; one that is stopped does not.
 _TIMEOUT = 10.0
+#: Seconds between two attempts to connect again to a store that is gone.
+_AGAIN_SECONDS = 0.5
+#: The most that a store holds: several times what the limits of one server allow for handles, states and tasks.
+STORE_BYTES = 1024 * 1024 * 1024
+SWEEP_SECONDS = 60.0  # How often expired entries are forgotten.
 _LENGTH = struct.Struct(">I")
 _GONE = "the process that holds the shared state has ended"
 _VERBS = frozenset(
@@ -108,6 +128,50 @@ async def serve_store(store: MemoryStore, reader: asyncio.StreamReader, writer: 
         writer.close()
 
 
+async def serve_stores(store: MemoryStore, listener: socket.socket) -> None:
+    """Serve the workers that connect to a socket of this user, until cancelled."""
+    loop, serving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    def serve(work: Coroutine[Any, Any, None]) -> None:
+        task = loop.create_task(work)
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+
+    listener.setblocking(False)
+    serve(_sweep(store))
+    try:
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            if is_own_peer(connection):
+                serve(_serve_connection(store, connection))
+            else:
+                connection.close()
+    finally:
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _serve_connection(store: MemoryStore, connection: socket.socket) -> None:
+    await serve_store(store, *await asyncio.open_unix_connection(sock=connection))
+
+
+async def _sweep(store: MemoryStore) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        store.sweep()
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Return True if the process at the other end belongs to this user, as far as the kernel tells."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None or sys.platform == "win32":
+        # The permissions of the folder protect the socket.
+        return True
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return bool(uid == os.geteuid())
+
+
 # --- a worker --------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +212,7 @@ class LocalBackplane:
         self._connecting = asyncio.Lock()
         self._generation = ""
         self._closed = False
+        self.stats: BackplaneStats = BackplaneStats()
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -283,29 +348,40 @@ class LocalBackplane:
 
     async def connect(self) -> None:
         """Connect to the process with the store."""
-        async with self._connecting:
-            if self._writer is not None:
-                return
-            if self._closed:
-                raise BackplaneUnavailable("the backplane is closed")
-            try:
-                async with asyncio.timeout(_TIMEOUT):
-                    reader, writer = await self._open_stream()
-                    _, _, generation = await read_frame(reader)
-            except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-                raise BackplaneUnavailable(_GONE) from error
-            before, self._generation = self._generation, generation
-            self._writer = writer
-            self._reading = asyncio.get_running_loop().create_task(self._read(reader), name="trunkline-backplane")
-            found = tuple(self._subscriptions.items())
-            for number, subscription in found:
-                await self._call("subscribe", number=number, channel=subscription.channel)
-        for _, subscription in found:
+        try:
+            # With the wait for another attempt: however many calls wait, each ends in time.
+            async with asyncio.timeout(_TIMEOUT), self._connecting:
+                if self._writer is not None:
+                    return
+                if self._closed:
+                    raise BackplaneUnavailable("the backplane is closed")
+                reader, writer = await self._open_stream()
+                try:
+                    before = await self._join(reader, writer)
+                except BaseException:
+                    self._lost()
+                    writer.close()
+                    raise
+        except (OSError, TimeoutError, LinkError, asyncio.IncompleteReadError) as error:
+            raise BackplaneUnavailable(_GONE) from error
+        for subscription in tuple(self._subscriptions.values()):
             if subscription.missed is not None:
                 self._report(subscription.missed)
-        if before and before != generation:
+        if before and before != self._generation:
             for callback in self._callbacks:
-                self._report(callback, generation)
+                self._report(callback, self._generation)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        """Read the generation of the store and subscribe again; return the generation of before."""
+        _, _, generation = await read_frame(reader)
+        before, self._generation = self._generation, generation
+        self.stats.last_success = time.time()
+        self.stats.reconnects += bool(before)
+        self._writer = writer
+        self._reading = asyncio.get_running_loop().create_task(self._read(reader), name="trunkline-backplane")
+        for number, subscription in tuple(self._subscriptions.items()):
+            await self._call("subscribe", number=number, channel=subscription.channel)
+        return before
 
     async def aclose(self) -> None:
         """Disconnect; calls that come later fail instead of connecting again."""
@@ -334,10 +410,21 @@ class LocalBackplane:
                     waiting.set_result(result)
         except (asyncio.IncompleteReadError, ConnectionError, OSError, msgspec.DecodeError):
             self._lost()
+            await self._connect_again()
+
+    async def _connect_again(self) -> None:
+        """Connect to the store, or to the one that is started in its place, however long that takes."""
+        told = False
+        while not self._closed:
             try:
                 await self.connect()
             except BackplaneUnavailable as error:
-                log.error("%s", error.message)
+                if not told:
+                    log.error("%s", error.message)
+                told = True
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                return
 
     def _report(self, callback: Callable[..., None], *args: object) -> None:
         try:
@@ -362,18 +449,19 @@ class LocalBackplane:
         arguments: Mapping[str, Any] | None = None,
         **named: Any,
     ) -> Any:
-        if self._writer is None:
-            await self.connect()
-        assert self._writer is not None
-        number = next(self._numbers) if number is None else number
-        given = {**named, **(arguments or {}), **({"*": positional} if positional else {})}
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        self._writer.write(pack_frame([number, verb, given]))
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                return await answer
-        except TimeoutError as error:
-            raise BackplaneUnavailable("the process that holds the shared state does not answer") from error
-        finally:
-            self._waiting.pop(number, None)
+        with self.stats.operation():
+            if self._writer is None:
+                await self.connect()
+            assert self._writer is not None
+            number = next(self._numbers) if number is None else number
+            given = {**named, **(arguments or {}), **({"*": positional} if positional else {})}
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._waiting[number] = answer
+            self._writer.write(pack_frame([number, verb, given]))
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    return await answer
+            except TimeoutError as error:
+                raise BackplaneUnavailable("the process that holds the shared state does not answer") from error
+            finally:
+                self._waiting.pop(number, None)

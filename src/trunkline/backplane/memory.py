@@ -22,6 +22,11 @@ from trunkline.errors import BackplaneUnavailable
 
 __all__ = ["MemoryBackplane", "MemoryStore"]
 
+#: What an entry costs beside its bytes: its key, objects and the place in a table.
+_ENTRY_BYTES = 200
+#: All entries are counted at most once in so many seconds, since that takes a while in a full store.
+_COUNT_SECONDS = 1.0
+
 
 class _Log:
     __slots__ = ("entries", "expires", "size")
@@ -71,10 +76,19 @@ class _MemorySubscription:
 class MemoryStore:
     """The contents of a backplane in memory, which several `MemoryBackplane` share."""
 
-    def __init__(self, *, now: Callable[[], float], random: Callable[[int], bytes]) -> None:
-        """Start empty; ``now`` returns wall time, ``random`` so many random bytes."""
+    def __init__(
+        self, *, now: Callable[[], float], random: Callable[[int], bytes], max_bytes: int | None = None
+    ) -> None:
+        """Start empty; ``now`` returns wall time, ``random`` so many random bytes.
+
+        With ``max_bytes``, writes fail while so much is stored.
+        """
         self.now = now
         self._random = random
+        self._max_bytes = max_bytes
+        #: What is stored at most: what was counted last, and all that was written since.
+        self._estimate = 0
+        self._counted_at = float("-inf")
         self._last = (0, 0)
         self.values: dict[str, tuple[bytes, float]] = {}
         self.logs: dict[str, _Log] = {}
@@ -100,6 +114,32 @@ class MemoryStore:
         self.generation = self._random(8).hex()
         for backplane in self.backplanes:
             backplane.announce_generation()
+
+    def reserve(self, size: int) -> None:
+        """Account for so many bytes that are about to be stored.
+
+        Raises:
+            BackplaneUnavailable: there is no room for them.
+        """
+        if self._max_bytes is None:
+            return
+        cost = size + _ENTRY_BYTES
+        if self._estimate + cost > self._max_bytes and self.now() - self._counted_at >= _COUNT_SECONDS:
+            self.sweep()
+            self._estimate, self._counted_at = self._count(), self.now()
+        if self._estimate + cost > self._max_bytes:
+            raise BackplaneUnavailable(
+                f"what the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
+            )
+        self._estimate += cost
+
+    def _count(self) -> int:
+        """Return about how many bytes are stored."""
+        values = sum(len(value) + _ENTRY_BYTES for value, _ in self.values.values())
+        logs = sum(log.size + _ENTRY_BYTES * (1 + len(log.entries)) for log in self.logs.values())
+        queues = sum(len(data) + _ENTRY_BYTES for queue in self.queues.values() for data in queue.entries.values())
+        names = len(self.arrivals) + sum(map(len, self.indexes.values()))
+        return values + logs + queues + names * _ENTRY_BYTES
 
     def next_id(self) -> str:
         """Return the id of the next entry."""
@@ -169,6 +209,7 @@ class MemoryBackplane:
         if only_if_absent and await self.get(key) is not None:
             return False
         store = self._reach()
+        store.reserve(len(value))
         store.values[key] = (value, store.now() + ttl)
         return True
 
@@ -199,6 +240,7 @@ class MemoryBackplane:
     ) -> Appended:
         """Add an entry; a failure is immediate, whatever the patience."""
         store = self._reach()
+        store.reserve(len(data))
         kept = store.log(log)
         if kept is None:
             kept = store.logs[log] = _Log()
@@ -268,6 +310,8 @@ class MemoryBackplane:
         # A billionth of a second is no reason to wait: sums of floats are not exact.
         if wait > 1e-9:
             return wait
+        if key not in store.arrivals:
+            store.reserve(0)
         store.arrivals[key] = arrival + cost * interval
         return 0.0
 
@@ -276,6 +320,7 @@ class MemoryBackplane:
     async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
         """Add an entry."""
         store = self._reach()
+        store.reserve(len(data))
         id, found = store.next_id(), store.queues.setdefault(queue, _Queue())
         found.entries[id] = data
         if holder:
@@ -348,6 +393,7 @@ class MemoryBackplane:
             total = sum(each for _, each in found.values()) - max(held, 0) + weight
             if weight > held and limits.weight and total > limits.weight:
                 return FullIndex(name, "weight")
+        store.reserve(len(into) * _ENTRY_BYTES)
         for name in into:
             store.indexes.setdefault(name, {})[member] = (store.now() + ttl, weight)
         for name in out_of:

@@ -32,6 +32,7 @@ from trunkline.backplane.interface import (
 from trunkline.backplane.redis_appends import Appends, refuses_all
 from trunkline.backplane.redis_channels import Channels, is_cancelled, reason
 from trunkline.backplane.redis_scripts import PROCESS_SECONDS, SCRIPTS
+from trunkline.backplane.stats import BackplaneStats
 from trunkline.errors import BackplaneUnavailable
 
 __all__ = ["RedisBackplane"]
@@ -79,7 +80,10 @@ class RedisBackplane:
         self._process = random(8).hex()
         #: Only this process publishes here: hearing its own message proves that channels work.
         self._own_channel = f"~{self._process}"
-        self._channels = Channels(listening, prefix=self._prefix, own=self._own_channel, timeout=timeout)
+        self.stats: BackplaneStats = BackplaneStats()
+        self._channels = Channels(
+            listening, prefix=self._prefix, own=self._own_channel, timeout=timeout, stats=self.stats
+        )
         self._appends = Appends(self, lost=self._writes_lost)
         self._hashes: dict[str, str] = {}
         self._writes = 0
@@ -290,11 +294,15 @@ class RedisBackplane:
         Raises:
             BackplaneUnavailable: Redis did not answer, or refused the command.
         """
-        try:
-            self._reach()
-        except BackplaneUnavailable:
-            command.close()
-            raise
+        with self.stats.operation():
+            try:
+                self._reach()
+            except BackplaneUnavailable:
+                command.close()
+                raise
+            return await self._answer(command)
+
+    async def _answer(self, command: Any) -> Any:
         try:
             async with asyncio.timeout(self._timeout):
                 return await command
@@ -425,7 +433,7 @@ class RedisBackplane:
         if self._down:
             log.warning("the backplane can be reached again")
         self._down = False
-        self._checked_at = time.time()
+        self._checked_at = self.stats.last_success = time.time()
         if self._channels.connected and (not heard or self._channels.silent):
             # Redis no longer knows the connection for channels, or does not reach it, although it seems to be open.
             await self._channels.drop()

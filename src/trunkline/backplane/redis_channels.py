@@ -15,6 +15,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError
 
+from trunkline.backplane.stats import BackplaneStats
 from trunkline.errors import BackplaneUnavailable
 
 __all__ = ["Channels", "is_cancelled", "reason"]
@@ -56,7 +57,9 @@ class _ChannelSubscription:
 class Channels:
     """The channels that a process listens on."""
 
-    def __init__(self, pool: ConnectionPool, *, prefix: str, own: str, timeout: float) -> None:
+    def __init__(
+        self, pool: ConnectionPool, *, prefix: str, own: str, timeout: float, stats: BackplaneStats | None = None
+    ) -> None:
         """Use the settings of a pool; ``own`` is a channel that is always subscribed."""
         self._pool = pool
         self._prefix = prefix
@@ -69,6 +72,7 @@ class Channels:
         self._by_name: dict[str, list[_ChannelSubscription]] = {own: []}
         #: Resolved when Redis has confirmed the subscription to a channel.
         self._confirmations: dict[str, asyncio.Future[None]] = {}
+        self._stats = BackplaneStats() if stats is None else stats
         self._connected = asyncio.Event()
         self._starting = asyncio.Lock()
 
@@ -206,6 +210,7 @@ class Channels:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             break
+        self._stats.reconnects += 1
         for subscription in [each for found in self._by_name.values() for each in found]:
             if subscription.missed is not None:
                 _call(subscription.missed)

@@ -452,4 +452,6 @@ class ScreenLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record to the screen."""
-        self._screen.line(f"trunkline: {self.format(record)}")
+        label: str | None = getattr(record, "trunkline_process", None)
+        where = "" if label is None else f"{label} (process {record.process}): "
+        self._screen.line(f"trunkline: {where}{self.format(record)}")

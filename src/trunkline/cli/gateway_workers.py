@@ -3,8 +3,9 @@
 The supervisor accepts connections and passes them on. The broker runs each stdio server once. Every worker runs the
 whole gateway: policy, approval, pins, audit and routing, over its own connections to servers at a URL and over those of
 the broker to all others. SIGHUP reloads the configuration in the broker and replaces the workers one after another;
-SIGTERM lets the workers finish their calls, then stops the servers. Whatever is killed, nothing is left: the broker and
-the workers end with the supervisor, and the servers with the broker.
+SIGTERM lets the workers finish their calls, then stops the servers. A broker that was killed is started again, and the
+workers with it. Whatever is killed, nothing is left: the broker and the workers end with the supervisor, and the
+servers with the broker.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import secrets
 import shutil
 import signal
 import socket
-import sys
-import tempfile
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from trunkline.backplane.local import STORE_BYTES
+from trunkline.backplane.local_process import private_socket_folder, until_closed
 from trunkline.backplane.memory import MemoryStore
 from trunkline.cli.gateway_runner import (
     GatewaySettings,
@@ -41,8 +43,11 @@ from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
 from trunkline.cli.ui.output import one_line, print_notice
 from trunkline.cli.ui.terminal import signal_handlers
 from trunkline.errors import ConfigError, TrunklineError
-from trunkline.host.assembly import HostOptions
-from trunkline.host.gateway.app import check_authentication, listen_address
+from trunkline.host.assembly import HostOptions, policy_of, read_configuration
+from trunkline.host.authorization.policy.loader import load_policy, local_path_context
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import Configuration
+from trunkline.host.gateway.app import Profile, check_authentication, listen_address
 from trunkline.host.gateway.worker_links import WorkerLinks
 from trunkline.host.host import Host
 from trunkline.host.upstreams.broker.broker import Broker, OwnedProcesses
@@ -51,19 +56,16 @@ from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.protocol.limits import Limits
 from trunkline.server.run import run_loop
 from trunkline.server.worker_metrics import SupervisorMetrics
+from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
-from trunkline.transports.http.server.supervisor import READY, Supervisor
+from trunkline.transports.http.server.supervisor import Supervisor
 
 __all__ = ["run_gateway_workers"]
 
 log = logging.getLogger("trunkline")
 
 _STATE_KEY = "TRUNKLINE_STATE_KEY"
-#: Reading the configuration and binding a socket; servers start afterwards.
-_BROKER_SECONDS = 60.0
-#: Stopping all servers is bounded by the host itself; see ``host/upstreams/supervision/supervisor.py``.
-_STOP_SECONDS = 30.0
 
 
 def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | None) -> None:
@@ -88,23 +90,23 @@ def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | 
         listeners = asyncio.run(_prepare(shared))
         address = settings.options.get("metrics")
         metrics = None if address is None else SupervisorMetrics(address)
-        folder = Path(tempfile.mkdtemp(prefix="trunkline-"))
+        folder = private_socket_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         run = _Run(settings, resolved, shared, folder / "broker", backplane)
         # What was imported until now is shared by all processes; the collector would copy it by looking at it.
         gc.collect()
         gc.freeze()
-        broker = _BrokerProcess(run, [*listeners, *([] if metrics is None else [metrics])])
-        stack.callback(broker.stop)
         url = url_of(listeners[0], host=listen_address(shared["http"])[0], tls=shared.get("certfile") is not None)
         supervisor = Supervisor(
             count,
-            lambda connections, place, reports: run.work(connections, place, reports, broker),
+            run.work,
             listeners,
             drain_seconds=Limits().drain_seconds,
             started=lambda: run.started(url, count),
-            companion=broker.pid,
-            before_replacing=lambda: run.reload(broker),
+            companion=Companion(
+                "the broker, which runs the stdio servers,", run.broker, "broker", replaces_workers=True
+            ),
+            before_replacing=run.reload,
             reports=metrics,
         )
         with logs_shown(settings):
@@ -150,8 +152,8 @@ class _Run:
         self._options = options
         self.path = path
         self._backplane = backplane
-        #: Whether the files are read again by the processes that start from now on.
-        self._reloaded = False
+        #: The rules of the gateway and of its profiles, as every process that starts from now on has them.
+        self._policy, self._profiles = self._read_policies(resolved.configuration)
 
     def started(self, url: str, count: int) -> None:
         """Print where the gateway is served; called once all workers serve."""
@@ -167,21 +169,49 @@ class _Run:
                 "--backplane redis://..."
             )
 
-    def reload(self, broker: _BrokerProcess) -> None:
-        """Let the broker and all workers that start from now on read the files again."""
-        self._reloaded = True
-        broker.signal(signal.SIGHUP)
+    def reload(self) -> bool:
+        """Read the files again, for all processes that start from now on; False if they have an error.
+
+        Each process is forked with what was read here: one that replaces a crashed worker has a configuration that
+        works, whatever has been written to the files meanwhile.
+        """
+        try:
+            configuration = self._read_configuration()
+            policy, profiles = self._read_policies(configuration)
+        except ConfigError as error:
+            print_notice(f"not reloaded, configuration and policy are unchanged: {one_line(str(error))}")
+            return False
+        self._resolved = self._resolved._replace(configuration=configuration)
+        self._policy, self._profiles = policy, profiles
+        return True
+
+    def _read_configuration(self) -> Configuration:
+        configuration = read_configuration(self._settings.files, {"inputs": self._resolved.answers})
+        for problem in configuration.problems:
+            if problem.severity == "error":
+                raise ConfigError(str(problem))
+        return configuration
+
+    def _read_policies(self, configuration: Configuration) -> tuple[Policy, dict[str, Profile]]:
+        policy = policy_of(self._settings.policy_options.options(), configuration)
+        profiles: dict[str, Profile] = dict(self._settings.options.get("profiles") or {})
+        for name, profile in profiles.items():
+            if isinstance(profile.policy, str):
+                rules = load_policy(profile.policy, path_context=local_path_context(configuration.entries.values()))
+                profiles[name] = replace(profile, policy=rules)
+        return policy, profiles
 
     def host_options(self) -> HostOptions:
         """Return the options of the host of a process."""
-        options = host_options(self._settings, self._resolved)
-        if self._reloaded:
-            options.pop("configuration", None)
-        return options
+        return {**host_options(self._settings, self._resolved), "policy": self._policy}
 
     # --- the broker --------------------------------------------------------------------------------------------------
 
-    async def own_servers(self, lifeline: socket.socket) -> None:
+    def broker(self, lifeline: socket.socket) -> int:
+        """Run the broker; called in its process."""
+        return _exit_code(lambda: self._own_servers(lifeline))
+
+    async def _own_servers(self, lifeline: socket.socket) -> None:
         """Run the stdio servers until the supervisor stops this process, or is gone."""
         processes, stop = OwnedProcesses(), asyncio.Event()
         options: HostOptions = {
@@ -192,13 +222,17 @@ class _Run:
             "wait": "none",
         }
         lifeline.setblocking(False)
+        # A broker that was killed has left its socket.
+        self.path.unlink(missing_ok=True)
         with signal_handlers({signal.SIGTERM: stop.set, signal.SIGINT: stop.set}):
             async with _host(self._settings, options, processes) as host:
                 print_problems(host)
-                broker = Broker(host._open.core, processes, MemoryStore(now=time.time, random=os.urandom))
+                broker = Broker(
+                    host._open.core, processes, MemoryStore(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
+                )
                 with state_changes_printed(host, self._settings, only=None), reload_on_sighup(host):
                     serving = asyncio.ensure_future(broker.serve(self.path, lambda: lifeline.send(READY)))
-                    gone = asyncio.ensure_future(_closed(lifeline))
+                    gone = asyncio.ensure_future(until_closed(lifeline, lambda: None))
                     stopped = asyncio.ensure_future(stop.wait())
                     tasks = {serving, gone, stopped}
                     try:
@@ -214,11 +248,8 @@ class _Run:
 
     # --- a worker ----------------------------------------------------------------------------------------------------
 
-    def work(
-        self, connections: socket.socket, place: int, reports: socket.socket | None, broker: _BrokerProcess
-    ) -> int:
+    def work(self, connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         """Serve the connections that the supervisor passes on; runs in a worker."""
-        broker.forget()
         return _exit_code(lambda: self._serve(connections, place, reports))
 
     async def _serve(self, connections: socket.socket, place: int, reports: socket.socket | None) -> None:
@@ -236,6 +267,7 @@ class _Run:
                     await host._serve(
                         {
                             **self._options,  # type: ignore[typeddict-item]
+                            "profiles": self._profiles,
                             "started": lambda url, token: connections.sendall(READY),
                             "stopping": stopping,
                         },
@@ -256,82 +288,6 @@ def _host(settings: GatewaySettings, options: HostOptions, sharing: ProcessShari
 async def _set_when_lost(broker: BrokerConnection, stopping: asyncio.Event) -> None:
     await broker.lost.wait()
     stopping.set()
-
-
-async def _closed(lifeline: socket.socket) -> None:
-    """Wait until the other end of a socket is closed."""
-    loop = asyncio.get_running_loop()
-    with suppress(OSError):
-        while await loop.sock_recv(lifeline, 16):
-            pass
-
-
-class _BrokerProcess:
-    """The broker as the supervisor sees it: a child process that ends with it."""
-
-    def __init__(self, run: _Run, listeners: Sequence[socket.socket | SupervisorMetrics]) -> None:
-        """Start it, and wait until it serves; it closes the listeners that it inherits.
-
-        Raises:
-            SystemExit: it could not start; its exit code.
-        """
-        self._lifeline, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._become_broker(run, theirs, listeners)
-        theirs.close()
-        self._lifeline.settimeout(_BROKER_SECONDS)
-        try:
-            ready = self._lifeline.recv(1)
-        except OSError:
-            ready = b""
-        if not ready:
-            self.signal(signal.SIGKILL)
-            _, status = os.waitpid(self.pid, 0)
-            raise SystemExit(max(1, os.waitstatus_to_exitcode(status)))
-
-    def _become_broker(
-        self, run: _Run, theirs: socket.socket, listeners: Sequence[socket.socket | SupervisorMetrics]
-    ) -> None:
-        """Run the broker in this new process, and never return."""
-        code = 1
-        try:
-            # An interrupt at the terminal is for the supervisor, which stops the workers first.
-            os.setpgid(0, 0)
-            self._lifeline.close()
-            for listener in listeners:
-                listener.close()
-            code = _exit_code(lambda: run.own_servers(theirs))
-        except BaseException:  # noqa: BLE001  the process ends here, whatever it was
-            traceback.print_exc()
-        finally:
-            with suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
-
-    def forget(self) -> None:
-        """Close what a worker inherits: the broker must see the end of the supervisor alone."""
-        self._lifeline.close()
-
-    def signal(self, number: int) -> None:
-        """Send the broker a signal."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def stop(self) -> None:
-        """Let the broker stop the servers, and wait for that."""
-        self.signal(signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(ChildProcessError):
-                if not os.waitpid(self.pid, os.WNOHANG)[0]:
-                    time.sleep(0.02)
-                    continue
-            return
-        self.signal(signal.SIGKILL)
 
 
 def _exit_code(work: Callable[[], Awaitable[None]]) -> int:

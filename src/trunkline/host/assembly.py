@@ -58,6 +58,7 @@ __all__ = [
     "in_project_folder",
     "policy_file",
     "policy_of",
+    "read_configuration",
     "trust_file",
 ]
 
@@ -300,7 +301,7 @@ class Assembly:
         """
         async with self._reloading:
             try:
-                configuration = await asyncio.to_thread(_load_configuration, self._sources, self.options)
+                configuration = await asyncio.to_thread(read_configuration, self._sources, self.options)
                 policies = await asyncio.to_thread(self._read_policies, configuration)
             except ConfigError as error:
                 self.core.events.publish(Reloaded(problem=str(error)))
@@ -422,7 +423,7 @@ async def assemble(sources: Sequence[object], options: HostOptions, sharing: Pro
     """
     configuration = options.get("configuration")
     if configuration is None:
-        configuration = await asyncio.to_thread(_load_configuration, sources, options)
+        configuration = await asyncio.to_thread(read_configuration, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy, sharing=sharing)
 
@@ -462,7 +463,12 @@ def _trail(options: HostOptions, folder: Path) -> AuditTrail | None:
     return AuditTrail.open(folder / "audit.jsonl" if wanted is True else Path(wanted))
 
 
-def _load_configuration(sources: Sequence[object], options: HostOptions) -> Configuration:
+def read_configuration(sources: Sequence[object], options: HostOptions) -> Configuration:
+    """Read the files of these sources, or those that are found.
+
+    Raises:
+        ConfigError: a named file cannot be used.
+    """
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
     found = find_config_files(Path(options.get("project") or os.getcwd()))

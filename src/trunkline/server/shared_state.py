@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.backplane.interface import Backplane, IndexLimits
+from trunkline.backplane.local import LocalBackplane
 from trunkline.errors import BackplaneUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.server.handle_stores import StoredHandle, full_store
@@ -44,7 +45,8 @@ def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
     server._share_tasks(backplane, seal)
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[Backplane, SharedSeal], None] | None = getattr(part, "_share", None)
-        if share is not None:
+        # Logins must outlive the server: a file does, what ends with the supervisor of a machine does not.
+        if share is not None and not (getattr(part, "keeps_file", False) and isinstance(backplane, LocalBackplane)):
             share(backplane, seal)
 
 

@@ -1,8 +1,8 @@
 """``Server.run("http", workers=N)``: a supervisor, and the server in each of its workers.
 
-With a backplane the workers share the sessions of handshake clients. Without one, requests of stateless revisions are
-served as ever, since each is complete in itself; handshake clients are served without a session, each request on its
-own, because the next one may reach another worker.
+The workers share sessions of handshake clients, handles, tasks, large states and limits: through a backplane, or
+without one through a store of this machine, which a process beside the workers holds in memory. If that process is
+killed, it is started again, empty: what was shared is lost, as with a backplane that lost its writes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from trunkline.backplane.local_process import LocalStore
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options
+from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
-from trunkline.transports.http.server.supervisor import READY, Supervisor
+from trunkline.transports.http.server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -62,22 +65,17 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     count, started = worker_count(given.get("workers", 1)), given.pop("started", None)
     given["workers"] = 1
     metrics = _metrics_listener(given.pop("metrics", None))
-    backplane = given.get("backplane")
-    if backplane is None:
-        given |= {"stateless_http": True, "sse": False}
-        log.warning(
-            "%d workers without backplane=: clients of revisions with a handshake are served without sessions (no "
-            "elicitation or sampling, subscriptions, log level, event stream), and each worker has its own handles and "
-            "tasks unless handles= and tasks= name a file; set backplane=redis://... to share all of it",
-            count,
-        )
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
     key = None if server.has_state_keys else secrets.token_hex(32)
 
+    store = None if given.get("backplane") is not None else LocalStore(READY)
+
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
+        if store is not None:
+            own = {**own, "backplane": store.backplane(server.name)}
         return _work(server, transport, own, connections, key)
 
     def all_started() -> None:
@@ -87,10 +85,23 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     # What was imported until now is shared by all workers; the collector would copy it by looking at it.
     gc.collect()
     gc.freeze()
-    supervisor = Supervisor(
-        count, work, listeners, drain_seconds=server.limits.drain_seconds, started=all_started, reports=metrics
-    )
-    if code := supervisor.run():
+    with ExitStack() as stack:
+        if store is not None:
+            stack.callback(store.remove)
+            log.info("the workers share sessions, handles and tasks on this machine; they end with the supervisor")
+        supervisor = Supervisor(
+            count,
+            work,
+            listeners,
+            drain_seconds=server.limits.drain_seconds,
+            started=all_started,
+            companion=None
+            if store is None
+            else Companion("the process with what the workers share", store.work, "store"),
+            reports=metrics,
+        )
+        code = supervisor.run()
+    if code:
         raise SystemExit(code)
 
 

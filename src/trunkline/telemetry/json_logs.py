@@ -40,10 +40,20 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": message if record.name == NOTICES else hide_secrets(message),
         }
+        line |= _process(record)
         line |= _request()
         if record.exc_info:
             line["exception"] = hide_secrets(self._mask(self.formatException(record.exc_info)))
         return msgspec.json.encode(line).decode()
+
+
+def _process(record: logging.LogRecord) -> dict[str, Any]:
+    """Return which of several processes a record is from; nothing if there is one."""
+    label: str | None = getattr(record, "trunkline_process", None)
+    if label is None:
+        return {}
+    kind, _, number = label.partition(" ")
+    return {"pid": record.process, **({"worker": int(number)} if number.isdigit() else {"process": kind})}
 
 
 def _request() -> dict[str, str]:

@@ -56,6 +56,9 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class AuthorizationServer:
     """Authorization server that issues the tokens its own MCP server accepts."""
 
+    #: What is stored must outlive the process, in a file where there is no lasting backplane.
+    keeps_file = True
+
     def __init__(
         self,
         *,
@@ -69,8 +72,8 @@ class AuthorizationServer:
     ) -> None:
         """Open the store; nothing else is started.
 
-        ``store`` is an SQLite file. Without it, everything is stored in the backplane of the server that this one
-        authenticates for, or in ``authorization.db`` if there is none.
+        ``store`` is an SQLite file. Without it, everything is stored in the backplane (``backplane=``) of the server
+        that this one authenticates for, or in ``authorization.db`` if there is none.
 
         ``issuer`` is published exactly as it is written. ``resource`` is the audience of tokens, by default
         ``<origin>/mcp``. ``users`` are the accounts that may sign in; without it there is one development user, and

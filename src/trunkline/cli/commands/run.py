@@ -72,7 +72,7 @@ class _RunCommand(click.Command):
 @click.option(
     "--backplane",
     metavar="URL",
-    help="URL of the Redis server that the workers share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
+    help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
     f"Also: {BACKPLANE}.",
 )
 @rate_limit_option
@@ -198,7 +198,20 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         return
     from trunkline.server.workers import run_workers
 
-    run_workers(server, "http", _http_options(server, options))
+    given = _http_options(server, options)
+    announce = given["started"]
+
+    def started(origin: str) -> None:
+        from trunkline.cli.ui.output import print_notice
+
+        announce(origin)
+        if given.get("backplane") is None and server.http_options.get("backplane") is None:
+            print_notice(
+                f"{options['workers']} workers share sessions, handles and tasks until this process ends; to keep them "
+                "longer, or for several machines, give --backplane redis://..."
+            )
+
+    run_workers(server, "http", {**given, "started": started})
 
 
 def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -186,14 +187,22 @@ def command(
         run_gateway(whole)
         return Exit.OK
     if console is not None:
-        raise click.UsageError(
-            "--console cannot be combined with --workers or --backplane: it shows one process. Leave them out, or run "
-            "trunkline console in another terminal, which starts servers of its own."
-        )
+        raise click.UsageError(_no_console(config))
     from trunkline.cli.gateway_workers import run_gateway_workers
 
     run_gateway_workers(whole, workers, backplane)
     return Exit.OK
+
+
+def _no_console(config: tuple[str, ...]) -> str:
+    """Return why there is no console beside several workers, and the commands that work."""
+    files = shlex.join(part for file in config for part in ("-c", file))
+    return (
+        "--console cannot be combined with --workers or --backplane: the calls, questions and traffic that it shows "
+        "are spread over the workers. Serve with one process (leave --workers and --backplane out), or look at the "
+        f"same configuration beside the gateway with: {' '.join(filter(None, ('trunkline console', files)))}. That "
+        "starts servers of its own, and does not show the questions of the gateway's clients."
+    )
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -76,13 +76,12 @@ class GatewayProcess:
         return list(psutil.Process(self.process.pid).children())
 
     def broker(self) -> psutil.Process:
-        """Return the broker: the child that has children itself."""
-        return next(each for each in self.children() if each.children())
+        """Return the broker."""
+        return next(each for each in self.children() if each.name() == "tl-broker")
 
     def workers(self) -> list[int]:
         """Return the workers."""
-        broker = self.broker().pid
-        return [each.pid for each in self.children() if each.pid != broker]
+        return [each.pid for each in self.children() if each.name().startswith("tl-worker-")]
 
     def servers(self, name: str) -> list[int]:
         """Return the processes of a server, wherever they are."""

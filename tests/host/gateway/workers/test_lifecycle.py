@@ -95,16 +95,53 @@ async def test_sigterm_lets_calls_finish_and_leaves_nothing(tmp_path: Path) -> N
         await until(lambda: not _alive(processes))
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "broker"])
-async def test_when_supervisor_or_broker_is_killed_everything_ends(tmp_path: Path, victim: str) -> None:
+async def test_when_the_supervisor_is_killed_everything_ends(tmp_path: Path) -> None:
     with gateway_process(tmp_path, workers=2) as gateway:
         processes = gateway.descendants()
         assert len(processes) >= 6
-        os.kill(gateway.process.pid if victim == "supervisor" else gateway.broker().pid, signal.SIGKILL)
+        os.kill(gateway.process.pid, signal.SIGKILL)
         await until(lambda: gateway.process.poll() is not None)
         await until(lambda: not _alive(processes))
-        if victim == "broker":
-            assert gateway.process.returncode == 1
+
+
+async def test_a_killed_broker_is_started_again_with_servers_and_workers(tmp_path: Path) -> None:
+    with gateway_process(tmp_path, workers=2) as gateway:
+        assert [each.name() for each in gateway.children() if each.name().startswith("tl-broker")] == ["tl-broker"]
+        processes = gateway.descendants()
+        (server,) = gateway.servers("one")
+        os.kill(gateway.broker().pid, signal.SIGKILL)
+        # Neither the old servers nor the old workers are left.
+        await until(lambda: not _alive(processes))
+        await until(lambda: len(gateway.servers("one")) == 1)
+        assert await gateway.seen("one", "calls") >= 0
+        assert await gateway.call("one__pid") != str(server)
+        assert len({await gateway.call("two__pid") for _ in range(4)}) == 1
+        assert "the broker, which runs the stdio servers, was ended by signal 9" in " ".join(gateway.log.split())
+
+
+async def test_a_broken_file_is_not_reloaded_and_a_crashed_worker_has_the_last_good_one(tmp_path: Path) -> None:
+    with gateway_process(tmp_path, workers=2) as gateway:
+        config, policy = (tmp_path / "project" / name for name in ("mcp.json", "policy.toml"))
+        good, rules = config.read_text(), policy.read_text()
+        before = gateway.workers()
+        config.write_text("{")
+        gateway.process.send_signal(signal.SIGHUP)
+        await until(lambda: gateway.log.count("not reloaded") == 1)
+        config.write_text(good)
+        policy.write_text("[[rule]")
+        gateway.process.send_signal(signal.SIGHUP)
+        await until(lambda: gateway.log.count("not reloaded") == 2)
+        assert gateway.workers() == before
+        config.write_text("{")
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(gateway.workers()) == 2 and not set(before) & set(gateway.workers()))
+        assert await gateway.seen("one", "calls") >= 0
+        # A broker is started with the last good configuration too.
+        os.kill(gateway.broker().pid, signal.SIGKILL)
+        assert await gateway.seen("one", "calls") >= 0
+        config.write_text(good)
+        policy.write_text(rules)
 
 
 def test_options_that_cannot_be_combined_are_rejected(
@@ -120,7 +157,9 @@ def test_options_that_cannot_be_combined_are_rejected(
         return outcome.err
 
     assert "--workers needs --http" in refused()
-    assert "--console cannot be combined with --workers" in refused("--http", "0", "--console")
+    no_console = refused("--http", "0", "--console")
+    assert "--console cannot be combined with --workers" in no_console
+    assert f"trunkline console -c {file}" in " ".join(no_console.split())
     assert "TRUNKLINE_STATE_KEY" in refused("--http", "0", "--backplane", "redis://127.0.0.1:1/0")
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 
@@ -33,7 +33,12 @@ class Machine:
 
 @contextmanager
 def machine(
-    *, key: str | None = KEY, expect: bool = True, program: Path = PROGRAM, **options: Any
+    *,
+    key: str | None = KEY,
+    expect: bool = True,
+    program: Path = PROGRAM,
+    stderr: IO[str] | None = None,
+    **options: Any,
 ) -> Iterator[Machine]:
     """Run a server program, and end it; with ``expect`` wait until it is there."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -43,7 +48,7 @@ def machine(
     process = subprocess.Popen(
         [sys.executable, str(program), json.dumps(options)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if not expect else None,
+        stderr=subprocess.PIPE if not expect else stderr,
         text=True,
         env=environment,
     )

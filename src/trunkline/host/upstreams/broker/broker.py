@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from trunkline.backplane.local import pack_frame, read_frame, serve_store
+from trunkline.backplane.local import SWEEP_SECONDS, is_own_peer, pack_frame, read_frame, serve_store
 from trunkline.backplane.memory import MemoryStore
 from trunkline.client.options import ClientState
 from trunkline.client.targets import Target
@@ -42,7 +42,6 @@ from trunkline.host.upstreams.broker.messages import (
     PushedMessage,
     ServerSnapshot,
     Welcome,
-    is_own_peer,
     read_hello,
     refusal_of,
     send_frame,
@@ -67,7 +66,6 @@ log = logging.getLogger("trunkline.host")
 _HELLO_SECONDS = 5.0  # A worker sends its first message at once.
 #: Changed lists are announced when all workers have them, or after so many seconds: a worker may be starting.
 _ANNOUNCE_SECONDS = 1.0
-_SWEEP_SECONDS = 60.0  # How often expired shared state is forgotten.
 _BACKLOG = 128  # Connections of all workers that open at once.
 #: Bytes that wait to be read by a worker before it is disconnected: it has hung.
 _MOST_UNREAD = 256 * 1024 * 1024
@@ -276,7 +274,7 @@ class Broker:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(SWEEP_SECONDS)
             self._store.sweep()
 
     # --- connections -------------------------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ broker reports by itself.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import struct
-import sys
 from typing import Any, Literal
 
 import msgspec
@@ -41,7 +39,6 @@ __all__ = [
     "ServerSnapshot",
     "Welcome",
     "end_of",
-    "is_own_peer",
     "read_hello",
     "receive_frame",
     "refusal_of",
@@ -206,13 +203,3 @@ async def _receive(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("the other side has disconnected")
         found += data
     return found
-
-
-def is_own_peer(connection: socket.socket) -> bool:
-    """Return True if the process at the other end belongs to this user, as far as the kernel tells."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None or sys.platform == "win32":
-        # The permissions of the folder protect the socket.
-        return True
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return bool(uid == os.geteuid())

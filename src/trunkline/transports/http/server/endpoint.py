@@ -142,6 +142,8 @@ class Endpoint:
         #: Combinations of Host, Origin and local address that the origin policy has accepted.
         self._accepted_heads: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
+        #: What shares sessions with other workers; None if there are none.
+        self.worker: SharedWorker | None = worker
         self._session_endpoint = self._make_session_endpoint(worker)
         self.sessions: SessionRegistry = self._session_endpoint.sessions
         self.open_responses: OpenResponses = self._session_endpoint.open_responses

@@ -2,7 +2,8 @@
 
 The supervisor accepts connections and passes each to the next worker, in turn, through a socket pair: the load is even,
 a worker that hangs or has died gets none, and none is lost while all of them start. It serves nothing itself, runs no
-event loop and no threads, so that it can fork at any time. A worker whose supervisor is gone stops by itself.
+event loop and no threads, so that it can fork at any time. A worker whose supervisor is gone stops by itself. What the
+workers need beside it is in another process, the companion: without it no worker is started.
 """
 
 from __future__ import annotations
@@ -23,12 +24,21 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from trunkline.transports.http.server.companion import (
+    READY,
+    SHORT_LIFE,
+    START_SECONDS,
+    Companion,
+    CompanionProcess,
+    kill,
+    name_process,
+    restart_delay,
+)
+
 __all__ = ["ASK", "READY", "ReportReader", "Supervisor"]
 
 log = logging.getLogger("trunkline.http")
 
-#: What a worker writes once it takes connections.
-READY = b"R"
 #: What the supervisor writes when a worker shall report; a report is its length, four bytes, and its content.
 ASK = b"?"
 _LENGTH = struct.Struct(">I")
@@ -39,8 +49,6 @@ _REPORT_READ = 256 * 1024  # A usual report in one read.
 _ACCEPTED = 64
 #: Connections that wait for a worker; further ones stay in the backlog of the listening sockets.
 _WAITING = 1024
-#: A worker that lived for less was not worth its start: the next one is delayed, twice as long each time.
-_SHORT_LIFE, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.5, 30.0
 #: For so many seconds a worker that is replaced answers the requests of the connections that it got last.
 _LINGER = 1.0
 #: Seconds that workers get beyond their own time to drain, before they are killed.
@@ -62,8 +70,8 @@ class _Worker:
         self.stopping = False
         #: When it is stopped, once it gets no more connections.
         self.retires: float | None = None
-        #: When it is killed, once it is stopping.
-        self.deadline = 0.0
+        #: When it is killed: if it is not ready by then, and later, once it is stopping.
+        self.deadline = self.born + START_SECONDS
 
 
 class ReportReader(Protocol):
@@ -104,8 +112,8 @@ class Supervisor:
         *,
         drain_seconds: float,
         started: Callable[[], None] = lambda: None,
-        companion: int | None = None,
-        before_replacing: Callable[[], None] = lambda: None,
+        companion: Companion | None = None,
+        before_replacing: Callable[[], bool] = lambda: True,
         reports: ReportReader | None = None,
     ) -> None:
         """Prepare the workers.
@@ -117,8 +125,9 @@ class Supervisor:
             listeners: The listening sockets, not blocking.
             drain_seconds: How long a worker may take to finish its requests when it is stopped.
             started: Called once all workers take connections.
-            companion: A child process that the workers need: if it ends, so do they, with an error.
-            before_replacing: Called before the workers are replaced one after another.
+            companion: Another process that the workers need; it is started first and stopped last.
+            before_replacing: Called before the workers are replaced one after another; False leaves them as they are.
+                The companion gets the signal too.
             reports: Reads what workers report; None if they report nothing.
         """
         self._count = count
@@ -126,7 +135,7 @@ class Supervisor:
         self._listeners = list(listeners)
         self._drain_seconds = drain_seconds
         self._started = started
-        self._companion = companion
+        self._companion = None if companion is None else CompanionProcess(companion, self._fork_companion)
         self._before_replacing = before_replacing
         self._reports = reports
         self._queries: list[_Query] = []
@@ -147,15 +156,16 @@ class Supervisor:
     def run(self) -> int:
         """Run until all workers have ended after a signal; return the exit code.
 
-        A worker that fails before it was ever ready stops the others: its exit code is returned.
+        A worker or companion that fails before it was ever ready stops the others: its exit code is returned.
         """
         with self._signal_handlers():
             self._accept(True)
             if self._reports is not None:
                 self._reports.start(self)
-            for slot in range(self._count):
-                self._fork(slot)
-            while self._workers or (self._starts and not self._stopping):
+            self._starts = dict.fromkeys(range(self._count), time.monotonic())
+            self._start_companion()
+            self._start_workers()
+            while self._workers or (self._starts and not self._stopping) or self._companion_runs:
                 self._step()
             if self._reports is not None:
                 self._reports.close()
@@ -183,24 +193,40 @@ class Supervisor:
             self._signalled(number)
         self._reap()
         now = time.monotonic()
-        for slot in [slot for slot, at in self._starts.items() if at <= now and not self._stopping]:
-            del self._starts[slot]
-            self._fork(slot)
+        if self._companion is not None:
+            if self._companion.is_due(now):
+                self._start_companion()
+            if self._stopping and not self._workers:
+                self._companion.stop()
+        self._start_workers()
         for query in [query for query in self._queries if query.deadline <= now or not query.missing]:
             self._queries.remove(query)
             query.answered()
         for worker in self._workers.values():
             if worker.retires is not None and worker.retires <= now and not worker.stopping:
                 self._stop_worker(worker)
-            elif worker.stopping and worker.deadline <= now:
-                log.error("worker %d did not stop in time and is killed", worker.pid)
+            elif (worker.stopping or not worker.ready) and worker.deadline <= now:
+                what = "stop" if worker.stopping else "start"
+                log.error("worker %d (process %d) did not %s in time and is killed", worker.slot + 1, worker.pid, what)
                 worker.deadline = now + _KILL_AFTER
-                _kill(worker.pid, signal.SIGKILL)
+                kill(worker.pid, signal.SIGKILL)
+
+    def _start_workers(self) -> None:
+        if self._stopping or not self._has_companion:
+            return
+        now = time.monotonic()
+        for slot in [slot for slot, at in self._starts.items() if at <= now]:
+            del self._starts[slot]
+            self._fork(slot)
 
     def _timeout(self) -> float | None:
-        times = [*self._starts.values(), *(query.deadline for query in self._queries)]
+        times = [query.deadline for query in self._queries]
+        if self._has_companion:
+            times += self._starts.values()
+        if self._companion is not None:
+            times += self._companion.times()
         for worker in self._workers.values():
-            if worker.stopping:
+            if worker.stopping or not worker.ready:
                 times.append(worker.deadline)
             elif worker.retires is not None:
                 times.append(worker.retires)
@@ -210,11 +236,68 @@ class Supervisor:
         if number == signal.SIGCHLD:
             return
         if number == signal.SIGHUP:
-            self._before_replacing()
-            self._replacing.extend(pid for pid in self._workers if pid not in self._replacing)
-            self._replace_next()
+            if self._before_replacing():
+                self._replacing.extend(pid for pid in self._workers if pid not in self._replacing)
+                if self._companion is not None and self._companion.ready and self._companion.pid is not None:
+                    kill(self._companion.pid, signal.SIGHUP)
+                self._replace_next()
         else:
             self._stop()
+
+    # --- the companion -----------------------------------------------------------------------------------------------
+
+    @property
+    def _has_companion(self) -> bool:
+        """Whether workers have what they need."""
+        return self._companion is None or self._companion.ready
+
+    @property
+    def _companion_runs(self) -> bool:
+        return self._companion is not None and self._companion.pid is not None
+
+    def _start_companion(self) -> None:
+        if self._companion is not None:
+            self._companion.start()
+            assert self._companion.lifeline is not None
+            self.watch(self._companion.lifeline, selectors.EVENT_READ, self._hear_companion)
+
+    def _hear_companion(self) -> None:
+        assert self._companion is not None
+        assert self._companion.lifeline is not None
+        self._companion.hear()
+        # Its end is reported by the signal for it.
+        self.watch(self._companion.lifeline, 0)
+
+    def _fork_companion(self, work: Callable[[], int], ours: socket.socket) -> int:
+        assert self._companion is not None
+        return self._fork_process([ours], work, self._companion.label)
+
+    def _reap_companion(self, companion: CompanionProcess) -> None:
+        code = companion.reap()
+        if code is None:
+            return
+        if companion.lifeline is not None:
+            self.watch(companion.lifeline, 0)
+            companion.lifeline.close()
+        if self._stopping:
+            return
+        if not companion.served:
+            # It cannot start: neither will the next one.
+            self._fail(code)
+            return
+        delay = companion.start_later(time.monotonic())
+        if delay is None:
+            log.error("%s %s, again and again; the server is stopped", companion.name, _end_of(code))
+            self._fail(1)
+            return
+        log.error("%s %s, and starts again in %g s", companion.name, _end_of(code), delay)
+        if companion.replaces_workers:
+            for worker in self._workers.values():
+                self._stop_worker(worker)
+
+    def _fail(self, code: int) -> None:
+        self._code = code if code > 0 else 1
+        self._stop()
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
@@ -322,11 +405,8 @@ class Supervisor:
     def _fork(self, slot: int) -> None:
         ours, theirs = socket.socketpair()
         reports, own_reports = (None, None) if self._reports is None else socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker([ours] if reports is None else [ours, reports], theirs, slot, own_reports)
+        close = [ours] if reports is None else [ours, reports]
+        pid = self._fork_process(close, lambda: self._work(theirs, slot, own_reports), f"worker {slot + 1}")
         theirs.close()
         ours.setblocking(False)
         worker = self._workers[pid] = _Worker(pid, ours, slot, reports)
@@ -336,24 +416,31 @@ class Supervisor:
             reports.setblocking(False)
             self.watch(reports, selectors.EVENT_READ, partial(self._read_report, worker))
 
-    def _become_worker(
-        self, ours: list[socket.socket], theirs: socket.socket, slot: int, reports: socket.socket | None
-    ) -> None:
-        """Run a worker in this new process, and never return."""
+    def _fork_process(self, close: list[socket.socket], work: Callable[[], int], label: str) -> int:
+        """Run a function in a new process, where the supervisor's own sockets and these are closed; return its id."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return pid
         code = 1
         try:
-            # A process group of its own: an interrupt at the terminal is for the supervisor, which stops the workers.
+            # A process group of its own: an interrupt at the terminal is for the supervisor, which stops the others.
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             self._selector.close()
             others = [each for other in self._workers.values() for each in (other.link, other.reports) if each]
-            for each in (*ours, *self._listeners, *self._waiting, *others):
+            if self._companion is not None and self._companion.lifeline is not None:
+                # The companion must see the end of the supervisor alone.
+                others.append(self._companion.lifeline)
+            for each in (*close, *self._listeners, *self._waiting, *others):
                 each.close()
             if self._reports is not None:
                 self._reports.close()
-            code = self._work(theirs, slot, reports)
+            name_process(label)
+            code = work()
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
         except BaseException:  # noqa: BLE001  the process ends here, whatever it was
@@ -384,12 +471,8 @@ class Supervisor:
             self._started()
 
     def _reap(self) -> None:
-        if self._companion is not None and os.waitpid(self._companion, os.WNOHANG)[0]:
-            self._companion = None
-            if not self._stopping:
-                log.error("the process that the workers need has ended; they are stopped")
-                self._code = 1
-                self._stop()
+        if self._companion is not None:
+            self._reap_companion(self._companion)
         for worker in list(self._workers.values()):
             pid, status = os.waitpid(worker.pid, os.WNOHANG)
             if pid:
@@ -411,8 +494,7 @@ class Supervisor:
             return
         if not self._running and not worker.ready:
             # It cannot start: neither will the next one.
-            self._code = code if code > 0 else 1
-            self._stop()
+            self._fail(code)
         elif not worker.ready and any(each.slot == worker.slot for each in self._workers.values()):
             log.error("a worker that was to replace another one could not start; the others stay")
             self._replacing.clear()
@@ -431,11 +513,12 @@ class Supervisor:
             self._reports.ended(worker.pid)
 
     def _restart(self, worker: _Worker, code: int) -> None:
-        short = time.monotonic() - worker.born < _SHORT_LIFE
+        short = time.monotonic() - worker.born < SHORT_LIFE
         failures = self._failures[worker.slot] = self._failures[worker.slot] + 1 if short else 0
-        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (failures - 2)) if failures > 1 else 0.0
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        log.error("worker %d %s; the next one starts in %g s", worker.pid, how, delay)
+        delay = restart_delay(failures)
+        log.error(
+            "worker %d (process %d) %s; the next one starts in %g s", worker.slot + 1, worker.pid, _end_of(code), delay
+        )
         self._starts[worker.slot] = time.monotonic() + delay
 
     def _replace_next(self) -> None:
@@ -458,7 +541,7 @@ class Supervisor:
         worker.deadline = time.monotonic() + self._drain_seconds + _KILL_AFTER
         if worker.pid in self._order:
             self._order.remove(worker.pid)
-        _kill(worker.pid, signal.SIGTERM)
+        kill(worker.pid, signal.SIGTERM)
 
     def _stop(self) -> None:
         """Stop accepting and let the workers drain; the second time, let them end at once."""
@@ -496,6 +579,5 @@ class Supervisor:
             writer.close()
 
 
-def _kill(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _end_of(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
