@@ -82,7 +82,7 @@ _STOPPED = ("csp", "net::ERR_BLOCKED_BY_CSP")
 _LINE = 64 * 1024  # Bytes of one line of a command.
 _ENDING = 60.0  # Seconds for a command to end by itself; one that hangs is killed.
 _KEEPING = 30.0  # Seconds for the picture of a page that failed: the browser itself may hang.
-_STOPPING = 10.0  # Seconds until the browser has told why a request was stopped.
+_STOPPING = 60.0  # Seconds until the browser has told why a request was stopped.
 
 #: Reports what a policy stopped, in every frame.
 _WATCH = """
@@ -115,7 +115,7 @@ def journey(
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             run_async(test(*args, **kwargs), seconds=seconds)
 
-        marked: Callable[P, None] = pytest.mark.timeout(seconds + 60)(run)
+        marked: Callable[P, None] = pytest.mark.timeout(seconds + 2 * _ENDING)(run)
         return marked
 
     return decorate
