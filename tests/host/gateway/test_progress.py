@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, OLD, UPSTREAMS, on_stage, server, until
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, on_stage, revisions_of, server, until
 from trunkline import Context, RequestFailed, Server
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.gateway.sessions import GatewayOptions
 
 ASKING = pytest.mark.parametrize("asking", [False, True], ids=["shared", "lane"])
 
@@ -187,3 +189,31 @@ async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(upstream
         assert not second.done()
         first.cancel()
         assert (await second).data == "counted"
+
+
+@FRONTS
+@pytest.mark.parametrize("upstream", [OLD, NEW], ids=["core-task", "extension-task"])
+async def test_the_progress_of_a_servers_task_has_its_total(channel: str, upstream: str, tmp_path: Path) -> None:
+    made, steps = Server("v", revisions=revisions_of(upstream)), asyncio.Queue[int]()
+
+    @made.tool(task="required")
+    async def work(ctx: Context) -> str:
+        while (step := await steps.get()) < 3:
+            await ctx.report_progress(step, 3, f"step {step}")
+        return "done"
+
+    seen: list[tuple[float, float | None, str | None]] = []
+
+    def progress(*each: Any) -> None:
+        seen.append(each)
+        steps.put_nowait(len(seen) + 1)
+
+    steps.put_nowait(1)
+    options = GatewayOptions(task_after=600)
+    async with (
+        on_stage({"v": made}, tmp_path, gateway=options) as stage,
+        stage.client(channel) as client,
+    ):
+        result = await client.call_tool("v__work", on_progress=progress)
+    assert result.data == "done"
+    assert seen == [(1, 3, "step 1"), (2, 3, "step 2")]

@@ -88,8 +88,13 @@ def _questions(state: dict[str, Any]) -> list[str]:
     """Return what the open questions of a task say; of other requests, their methods."""
     requests = state.get("inputRequests")
     found = [each for each in requests.values() if isinstance(each, dict)] if isinstance(requests, dict) else []
-    params = [each.get("params") if isinstance(each.get("params"), dict) else {} for each in found]
-    return [str(own.get("message") or each.get("method")) for each, own in zip(found, params, strict=True)]
+    return [_said(each) for each in found]
+
+
+def _said(request: dict[str, Any]) -> str:
+    params = request.get("params")
+    message = params.get("message") if isinstance(params, dict) else None
+    return str(message or request.get("method"))
 
 
 def check_keeps_running(choices: Choices) -> None:
