@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.extensions.skills.made import add_skill
 from tests.host.chat.support import calls, talking
@@ -220,6 +221,35 @@ async def test_a_model_is_offered_skills_and_loads_them_marked_with_their_server
     assert "use its whole name, 'a/release-notes'" in seen[3]
     assert person.names == ["a/release-notes"]
     assert any("a" in str(sources) for sources in tainted)
+
+
+@pytest.mark.parametrize("listing", ["empty", "partial"])
+async def test_a_model_loads_a_skill_that_is_not_listed_by_its_uri(tmp_path: Path, listing: str) -> None:
+    hidden, shown = "skill://release-notes/SKILL.md", "skill://release-notes/translate/SKILL.md"
+
+    async def leave_out(request: Any, call_next: Any) -> Any:
+        result = await call_next(request)
+        if request.method != "skills/list":
+            return result
+        return replace(result, skills=[each for each in result.skills if listing == "partial" and each.uri == shown])
+
+    script = [
+        calls(("load_skill", {"skill": f"a/{hidden}"})),
+        calls(("read_skill_file", {"skill": f"a/{hidden}", "path": "references/STYLE.md"})),
+        calls(("load_skill", {"skill": "b/skill://release-notes/SKILL.md"})),
+        calls(("load_skill", {"skill": "a/skill://nope/SKILL.md"})),
+        "Done.",
+    ]
+    person, server = Person(), handbook(tmp_path / "skills", middleware=[leave_out])
+    servers = {"a": server, "b": Server("b")}
+    async with talking(tmp_path, servers, script, rules=allow("a", more=READ), prompter=person) as talk:
+        await talk.say()
+        seen = ["\n".join(block.text for block in _texts(request.messages[-1])) for request in talk.model.requests[1:]]
+    assert f'server="a" uri="{hidden}"' in seen[0]
+    assert "Short sentences." in seen[1]
+    assert "There is no skill" in seen[2]
+    assert "No skill is served" in seen[3]
+    assert person.names == [f"a/{hidden}"]
 
 
 async def test_text_of_a_skill_stays_inside_the_marking_of_its_server(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from trunkline.host.upstreams.catalog.items import CatalogItem
     from trunkline.host.upstreams.supervision.upstream import Upstream
 
-__all__ = ["HostSkill", "SkillRegistry", "act_for_skill", "manifest_pin"]
+__all__ = ["HostSkill", "SkillRegistry", "act_for_skill", "manifest_pin", "unlisted_skill"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -101,6 +101,12 @@ def manifest_pin(entry: t.Skill) -> str | None:
         return None
     pairs = sorted((each.uri, each.digest) for each in entry.resources)
     return f"sha256:{sha256(msgspec.json.encode(pairs)).hexdigest()}"
+
+
+def unlisted_skill(server: str, uri: str) -> HostSkill:
+    """Return a skill of which only the URI is known; ``SkillRegistry.refresh`` fetches its entry."""
+    entry = t.Skill(uri=uri, frontmatter={"name": uri, "description": ""}, resources="dynamic")
+    return HostSkill(server=server, entry=entry, label=item_id(server, uri), pin=None)
 
 
 def act_for_skill(

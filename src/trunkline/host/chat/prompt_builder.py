@@ -140,6 +140,7 @@ class PromptBuilder:
             notes=away,
             outputs=self._needs_outputs,
             skills=self._known_skills(),
+            skill_servers=tuple(self.core.skills.servers()),
         )
 
     async def list_skills(self) -> None:

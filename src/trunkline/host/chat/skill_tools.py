@@ -8,7 +8,7 @@ server of its skill, and only if the entry of the loaded skill lists it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -18,7 +18,7 @@ from trunkline.extensions.skills.loading import LoadedSkill
 from trunkline.host.core import HostCore
 from trunkline.host.requester import Requester
 from trunkline.host.session import HostSession
-from trunkline.host.skills import HostSkill
+from trunkline.host.skills import HostSkill, unlisted_skill
 
 __all__ = ["LOAD_SKILL", "READ_SKILL_FILE", "SKILL_TOOLS", "LoadedSkills", "find_skill", "skill_tools"]
 
@@ -29,16 +29,20 @@ SKILL_TOOLS = frozenset({LOAD_SKILL, READ_SKILL_FILE})
 _LONGEST_DESCRIPTION = 300  # Characters of a description, which may have 1,024; the purpose comes first.
 _LONGEST_LIST = 12_000  # Characters: about 3000 tokens, in every request.
 _MOST_FILES = 100  # Paths after a loaded skill; more do not help a model to choose.
+_LONGEST_URI = 2048  # Characters of a URI that a model names.
 _MARK = "skill"
 #: The beginning of a tag of the marking, as a model may read it.
 _TAG = re.compile(rf"<(\s*+/?\s*+{_MARK})", re.IGNORECASE)
 
 
-def skill_tools(skills: Sequence[HostSkill]) -> list[t.Tool]:
-    """Return the tools for these skills; none if there are no skills."""
-    if not skills:
+def skill_tools(skills: Sequence[HostSkill], servers: Collection[str] = ()) -> list[t.Tool]:
+    """Return the tools for these skills, and for those that the servers do not list; none if there are neither."""
+    if not skills and not servers:
         return []
-    name = {"type": "string", "description": "The name of the skill, with its server."}
+    name = {
+        "type": "string",
+        "description": "The name of the skill, with its server; or SERVER/URI for a skill:// URI that is not listed.",
+    }
     reads = t.ToolAnnotations(read_only_hint=True, idempotent_hint=True)
     load = t.Tool(
         name=LOAD_SKILL,
@@ -85,11 +89,20 @@ def _plain(text: str) -> str:
     return " ".join("".join(each for each in text if each.isprintable() or each.isspace()).split())
 
 
-def find_skill(skills: Mapping[str, HostSkill], arguments: Mapping[str, Any]) -> HostSkill | str:
-    """Return the skill that a call names, or an error message for the model."""
+def find_skill(
+    skills: Mapping[str, HostSkill], servers: Collection[str], arguments: Mapping[str, Any]
+) -> HostSkill | str:
+    """Return the skill that a call names, or an error message for the model.
+
+    A server need not list all its skills: one of these servers may be asked for a skill by its URI.
+    """
     name = arguments.get("skill")
     if isinstance(name, str) and name in skills:
         return skills[name]
+    server, _, uri = name.partition("/") if isinstance(name, str) else ("", "", "")
+    if server in servers and "://" in uri and len(uri) <= _LONGEST_URI:
+        listed = (each for each in skills.values() if (each.server, each.uri) == (server, uri))
+        return next(listed, None) or unlisted_skill(server, uri)
     alike = [label for label in skills if isinstance(name, str) and label.endswith(f"/{name.rpartition('/')[2]}")]
     if len(alike) == 1:
         # A name without the server could later match a skill of another server.

@@ -262,7 +262,7 @@ def _plan_call(use: ToolUseBlock, toolbox: Toolbox) -> PlannedCall:
         except HostToolError as problem:
             return PlannedCall(use=use, name=name, arguments=arguments, own=CALL_TOOL, problem=str(problem))
     elif name in SKILL_TOOLS and name in toolbox.own:
-        found = find_skill(toolbox.skills, arguments)
+        found = find_skill(toolbox.skills, toolbox.skill_servers, arguments)
         if isinstance(found, str):
             return PlannedCall(use=use, name=name, arguments=arguments, own=name, problem=found)
         return PlannedCall(use=use, name=name, arguments=arguments, own=name, skill=found)

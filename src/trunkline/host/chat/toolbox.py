@@ -27,7 +27,7 @@ from trunkline.host.chat.spill import Spill, SpillError
 from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec
 from trunkline.host.models.interface import ToolSpec
 from trunkline.host.session import HostSession
-from trunkline.host.skills import HostSkill, act_for_skill
+from trunkline.host.skills import HostSkill, act_for_skill, unlisted_skill
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
 from trunkline.host.upstreams.catalog.names import split_ambiguous, wire_name
@@ -178,6 +178,8 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
     outputs: bool = False
     #: The skills of the servers.
     skills: tuple[HostSkill, ...] = ()
+    #: The servers that declare skills; they need not list them.
+    skill_servers: tuple[str, ...] = ()
 
     def is_visible(self, item: CatalogItem) -> bool:
         """Return True if the model may see a tool; never one that is for pages alone."""
@@ -187,6 +189,12 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
         """Return the skills that the model may see."""
         acts = ((each, act_for_skill(each, caller="model", session=self.session)) for each in self.skills)
         return [each for each, act in acts if self.policy.is_visible(act)]
+
+    def visible_skill_servers(self) -> list[str]:
+        """Return the servers of which the model may load skills that are not listed."""
+        unlisted = (unlisted_skill(each, "") for each in self.skill_servers)
+        acts = ((each.server, act_for_skill(each, caller="model", session=self.session)) for each in unlisted)
+        return [server for server, act in acts if self.policy.is_visible(act)]
 
 
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
@@ -200,6 +208,8 @@ class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
     own: Mapping[str, t.Tool] = MappingProxyType({})
     #: The skills that can be loaded, by label.
     skills: Mapping[str, HostSkill] = MappingProxyType({})
+    #: The servers of which skills can be loaded by URI.
+    skill_servers: frozenset[str] = frozenset()
     #: The tools that are not offered, with the reasons, by id.
     skipped: Mapping[str, str] = _NOTHING
     #: The search index; None if tools are listed.
@@ -239,8 +249,8 @@ def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
             except UnsupportedTool as problem:
                 skipped[item.id] = str(problem)
     usable = {name: item for name, item in named.items() if item.id not in skipped}
-    skills = view.visible_skills()
-    own = [*_own_tools(catalog, view, usable.values(), searched=exposure.searched), *skill_tools(skills)]
+    skills, servers = view.visible_skills(), view.visible_skill_servers()
+    own = [*_own_tools(catalog, view, usable.values(), searched=exposure.searched), *skill_tools(skills, servers)]
     own, overview = _brief(own, view.dialect.longest_description)
     own_specs = [to_tool_spec(tool, tool.name, view.dialect) for tool in own]
     tokens, counts = _shares(specs, usable, own_specs)
@@ -249,6 +259,7 @@ def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
         by_name=MappingProxyType(usable),
         own=MappingProxyType({tool.name: tool for tool in own}),
         skills=MappingProxyType({each.label: each for each in skills}),
+        skill_servers=frozenset(servers),
         skipped=MappingProxyType(skipped),
         index=SearchIndex(usable.values(), instructions=catalog.instructions) if exposure.searched else None,
         overview=overview,
