@@ -106,6 +106,8 @@ class _WireRequest(DirectExchange):
         self._body: bytes | None = body
         self._broken = False
         self._over = False
+        #: Whether the application has written the whole response: from then on it receives a disconnect, as ASGI says.
+        self._complete = False
         self._gone: asyncio.Future[None] | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._last = 0.0
@@ -117,7 +119,7 @@ class _WireRequest(DirectExchange):
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body}
-        if not self._broken:
+        if not (self._broken or self._complete):
             self._gone = self._world.loop.create_future()
             await self._gone
         return _CLOSED
@@ -159,7 +161,8 @@ class _WireRequest(DirectExchange):
             self._response.vanished.append(message.get("body", b""))
             return
         if message["type"] == "http.response.body" and not message.get("more_body"):
-            self._over = True
+            self._over = self._complete = True
+            self._release()
         world = self._world
         if world.random.random() < world.breaks:
             self._response.vanished.append(message.get("body", b""))
@@ -191,10 +194,13 @@ class _WireRequest(DirectExchange):
         if self._broken:
             return
         self._broken = self._over = True
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
+        self._release()
         for callback in tuple(self._callbacks):
             callback()
+
+    def _release(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     async def serve(self, scope: dict[str, Any]) -> None:
         """Have the application answer; its errors are violations."""
