@@ -496,7 +496,9 @@ class _PendingApproval(Struct, frozen=True):
             return self.misfit(f"the {answer.by} chose nothing that was offered")
         if answer.no == "cancelled":
             return self.no(answer.by, f"the {answer.by} cancelled {self.question} without an answer{self.step}")
-        return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
+        said = f"the {answer.by} declined {self.act.server}/{self.act.name}"
+        # A client may decline without showing the question to anyone; a user who was asked here meant it.
+        return self.no(answer.by, f"{said}{self.step}" if answer.by == "client" else said)
 
     def misfit(self, what: str) -> ApprovalResult:
         """Return the denial for an answer that does not fit the request."""
