@@ -158,6 +158,8 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[ServerTool, ...] = ()
     #: The tools that a skill requests (``allowed-tools``), of its own server and of others.
     skill_tools: tuple[SkillTool, ...] = ()
+    #: Which clients an answer for the session covers, if not only the one that is asked.
+    session_covers: str | None = None
     #: How long a yes may hold, besides this once; ``Approver`` removes what cannot be offered here.
     can_remember: tuple[RememberScope, ...] = (
         "session",
