@@ -121,8 +121,9 @@ class RequestFailed(TrunklineError):
     """The other side answered a request with an error; a handler raises one to answer with it."""
 
     default_code: ClassVar[int] = -32603
-    #: The HTTP status of the response, if it was an error status.
+    #: The HTTP status of the response, if it was an error status, and its ``WWW-Authenticate`` header.
     status: int | None = None
+    challenge: str | None = None
 
     def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
         """Use the code of the class unless another one is given."""

@@ -310,10 +310,18 @@ def test_a_server_that_does_not_let_us_in_is_code_3(
     assert err.count("\n") == 1
 
 
-def test_an_unreachable_url_exits_with_code_4(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_with_a_token_and_no_login_is_not_to_be_logged_in_to_first(
+    guarded: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = run(capsys, "call", guarded.url, "whoami").err
+    assert "it names no login: pass its token with --token TOKEN or --token @FILE" in err
+
+
+def test_an_unreachable_url_exits_with_code_4_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "list", "tools", "http://127.0.0.1:1/mcp")
     assert (code, out) == (4, "")
     assert err.startswith("trunkline: Cannot connect to 127.0.0.1:1: ")
+    assert "nothing listens there: start the server, or check the port of the URL" in err
 
 
 def test_an_error_behind_a_url_is_code_5(demo: Served, capsys: pytest.CaptureFixture[str]) -> None:

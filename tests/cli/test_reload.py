@@ -407,7 +407,47 @@ async def test_a_file_that_is_replaced_or_gone_for_a_moment_is_followed(project:
         await until_returned(client, "value", "replaced")
 
 
-def test_a_server_that_cannot_be_loaded_at_first_ends_with_its_traceback(project: Path) -> None:
+async def test_over_stdio_a_server_that_cannot_be_loaded_at_first_is_waited_for(project: Path, log: list[str]) -> None:
+    (project / "main.py").write_text("def broken(:\n", encoding="utf-8")
+
+    async def mend() -> None:
+        async def said() -> bool:
+            return "cannot be loaded; it is started once its files have changed" in "".join(log)
+
+        await until(said)
+        (project / "main.py").write_text(SERVER, encoding="utf-8")
+
+    mending = asyncio.create_task(mend())
+    async with connected("stdio", "2025-11-25", project, log) as client:
+        await mending
+        assert (await client.call_tool("value")).data == "one"
+    assert "SyntaxError" in "".join(log)
+
+
+async def test_over_http_a_server_that_cannot_be_loaded_at_first_is_waited_for(project: Path) -> None:
+    (project / "main.py").write_text("from helper import NOTHING\n", encoding="utf-8")
+    words = [sys.executable, "-m", "trunkline", "run", "--reload", "main.py", "--http", "0"]
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            while b"cannot be loaded; it is started once" not in await process.stderr.readline():
+                assert process.returncode is None
+            (project / "main.py").write_text(SERVER, encoding="utf-8")
+            while b"is served at" not in (line := await process.stderr.readline()):
+                assert line
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def test_a_server_without_a_client_that_cannot_be_loaded_at_first_ends_with_its_traceback(project: Path) -> None:
     (project / "main.py").write_text("1 / 0\n", encoding="utf-8")
     ended = command("run", "--reload", "main.py", cwd=project)
     assert (ended.code, "ZeroDivisionError" in ended.err) == (2, True)

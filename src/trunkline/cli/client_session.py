@@ -24,7 +24,14 @@ from trunkline.cli.ui.output import error_document, one_line, owns_process, prin
 from trunkline.cli.ui.server_requests import SAMPLING_REJECTED, TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen
 from trunkline.client.client import Client
-from trunkline.errors import HttpError, RequestFailed, ServerExited, TrunklineError, UrlElicitationRequired
+from trunkline.errors import (
+    ConnectionLost,
+    HttpError,
+    RequestFailed,
+    ServerExited,
+    TrunklineError,
+    UrlElicitationRequired,
+)
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
@@ -417,6 +424,8 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
         return f"the server returned an error: {error}"
     if isinstance(error, ServerExited) and error.status == 0 and not error.stderr.strip():
         return f"{error}; the program has to run its server, with server.run() for example"
+    if isinstance(error, ConnectionLost) and isinstance(choices.target, UrlTarget) and "refused" in str(error):
+        return f"{error}; nothing listens there: start the server, or check the port of the URL"
     return str(error) or type(error).__name__
 
 
@@ -436,6 +445,11 @@ def _unauthorized_sentence(choices: Choices, error: TrunklineError) -> str:
         and getattr(error, "status", None) != 407
     ):
         login = f"trunkline auth login {shlex.quote(choices.target.url)}"
+        challenge = getattr(error, "challenge", None)
+        if challenge is not None and "resource_metadata" not in challenge:
+            # A server with a login names where to find it; older ones might have one all the same.
+            hint = "it names no login: pass its token with --token TOKEN or --token @FILE"
+            return f"access denied by the server: {said} ({hint}; if it has a login, run: {login})"
         if _LOGIN in said and not isinstance(error, HttpError | RequestFailed):
             return f"{said.replace(_LOGIN, login)} Or pass credentials with --token or --header."
         hint = f"to log in, run: {login}; or pass credentials with --token or --header"

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import select
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -105,8 +107,8 @@ class ProjectModules:
                 if entry.name.endswith(".py"):
                     # Removed, being replaced, or a link to nothing, by which Emacs marks a file that is being edited.
                     with suppress(OSError):
-                        stat = entry.stat()
-                        found[entry.path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                        now = entry.stat()
+                        found[entry.path] = (now.st_mtime_ns, now.st_size, now.st_ino)
         return found
 
     def _loaded(self) -> dict[str, ModuleType]:
@@ -160,15 +162,51 @@ def _package_folders(folder: str) -> list[str]:
     return [entry.path for entry in _scan(folder) if entry.name.isidentifier() and entry.is_dir()]
 
 
-def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[None]]) -> None:
+def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[None]], *, stdio: bool = False) -> None:
     """Load a server and run it until the transport ends, replacing it whenever its files change.
 
-    ``run`` returns the coroutine that serves it.
+    ``run`` returns the coroutine that serves it. If it cannot be loaded at first, this waits until its files change;
+    over stdio only as long as there is a client.
+
+    Raises:
+        CommandError: it cannot be loaded, and nothing is to be waited for.
     """
     from trunkline.server.run import run_loop
 
-    server, known = load_first(modules)
+    server, known = _load_patiently(modules, _has_client if stdio else lambda: True)
     run_loop(_run(server, modules, known, run))
+
+
+def _load_patiently(modules: ProjectModules, is_wanted: Callable[[], bool]) -> tuple[Server, _Stamps]:
+    while True:
+        try:
+            return load_first(modules)
+        except CommandError as error:
+            known = modules.stamps()
+            # Without a file there is none to be mended.
+            if not known or not is_wanted():
+                raise
+            print_notice(str(error))
+            print_notice("the server cannot be loaded; it is started once its files have changed (Ctrl-C ends)")
+            while modules.stamps() == known:
+                if not is_wanted():
+                    raise
+                time.sleep(_INTERVAL)
+        time.sleep(_SETTLED)
+
+
+def _has_client() -> bool:
+    """Return whether something may still be sent on standard input: it is a terminal, or an open pipe or socket."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return os.isatty(0)
+    poll = select.poll()
+    # Errors and the end of the other side are reported without being asked for.
+    poll.register(0, 0)
+    return not poll.poll(0)
 
 
 def load_first(modules: ProjectModules) -> tuple[Server, _Stamps]:

@@ -420,7 +420,7 @@ def _detail(question: ApprovalRequest, scope: RememberScope) -> str:
         case "once":
             return "This call only."
         case "session":
-            return f"This {kind} {any_use}, until the session ends."
+            return f"This {kind} {any_use}, {_session_end(question)}."
         case "always":
             return f"This {kind} {any_use}, until {until}, as long as its definition stays the same."
         case "read-only":
@@ -428,12 +428,19 @@ def _detail(question: ApprovalRequest, scope: RememberScope) -> str:
             also = "" if question.act.name in readers else " This call is allowed once."
             return f"Until {until}: {_names(readers)}.{also}"
         case "server":
-            return f"Until the session ends: {_names([tool.name for tool in question.tools])}."
+            named = _names([tool.name for tool in question.tools])
+            return f"{_session_end(question).capitalize()}: {named}."
         case "alike":
             return f"This {kind}, until {until}; one argument may vary."
         case "tools" | "all-tools":
             names = _names([tool.id for tool in question.skill_tools_of(scope)])
             return f"Until the session ends or a file of the skill changes, these need no further approval: {names}."
+
+
+def _session_end(question: ApprovalRequest) -> str:
+    if question.session_covers is None:
+        return "until the session ends"
+    return f"for {question.session_covers}, until the gateway stops"
 
 
 def _names(names: list[str]) -> str:

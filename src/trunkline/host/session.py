@@ -209,7 +209,7 @@ class HostSession:
 
     __slots__ = (
         *("budget", "found", "grants", "id", "connections", "log_level", "principal", "profile", "results"),
-        *("shared", "shared_key", "taint", "used_at"),
+        *("covers", "shared", "shared_key", "taint", "used_at"),
     )
 
     def __init__(
@@ -221,8 +221,13 @@ class HostSession:
         budget: CallBudget | None = None,
         credentials: Credentials | None = None,
         conversation: bool = True,
+        covers: str | None = None,
     ) -> None:
-        """Create a session; ``conversation`` is False where its requests have nothing in common."""
+        """Create a session; ``conversation`` is False where its requests have nothing in common.
+
+        ``covers`` says whose requests those are, if they may be of several clients.
+        """
+        self.covers = covers
         self.id: str = os.urandom(8).hex()
         #: Names the session at every worker of a gateway; empty if there is one process.
         self.shared_key: str = ""

@@ -39,17 +39,19 @@ class BackplaneMetrics:
 
     def collect(self, backplanes: Sequence[Backplane]) -> None:
         """Read what backplanes have counted."""
-        found = [(each, each.stats) for each in backplanes if isinstance(getattr(each, "stats", None), BackplaneStats)]
+        found = [
+            (each, stats) for each in backplanes if isinstance(stats := getattr(each, "stats", None), BackplaneStats)
+        ]
         if not found:
             for metric in (self._operations, self._seconds, self._reconnects, self._reachable, self._last):
                 metric.values = {}
             return
-        stats = [each for _, each in found]
+        counts = [each for _, each in found]
         self._operations.values = {
-            ("ok",): sum(each.done for each in stats),
-            ("error",): sum(each.failed for each in stats),
+            ("ok",): sum(each.done for each in counts),
+            ("error",): sum(each.failed for each in counts),
         }
-        self._seconds.values = {(): sum(each.seconds for each in stats)}
-        self._reconnects.values = {(): sum(each.reconnects for each in stats)}
+        self._seconds.values = {(): sum(each.seconds for each in counts)}
+        self._reconnects.values = {(): sum(each.reconnects for each in counts)}
         self._reachable.set(int(all(each.available for each, _ in found)))
-        self._last.set(min(each.last_success for each in stats))
+        self._last.set(min(each.last_success for each in counts))

@@ -187,7 +187,7 @@ def test_what_is_no_answer_is_a_no(answer: Any, book: GrantStore) -> None:
     ("answer", "by", "reason"),
     [
         (NO, "user", "the user declined files/write"),
-        (ApprovalAnswer(allow=False, by="client"), "client", "the client declined files/write"),
+        (ApprovalAnswer(allow=False, by="client"), "client", f"the client declined files/write.{STEP}"),
         (
             ApprovalAnswer(allow=False, no="cancelled"),
             "user",

@@ -36,6 +36,7 @@ from trunkline.host.authorization.policy.loader import parse_policy
 from trunkline.host.config.model import Filters, ServerEntry, ServerSettings, Source
 from trunkline.host.gateway.app import Profile
 from trunkline.host.host import Host
+from trunkline.protocol.revisions import NEWEST
 
 ADA, BEA = "ada-" * 8, "bea-" * 8
 USERS = StaticTokens({ADA: "ada", BEA: "bea"})
@@ -262,6 +263,35 @@ async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: P
         await ada.call_tool("o__risk")
         await ada.call_tool("o__risk")
     assert office.events == ["done", "done"]
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("options", "key", "covers"),
+    [
+        ({"auth": USERS}, ADA, "all clients with the same token or login"),
+        ({"no_auth": True}, None, "all clients, since none has to authenticate"),
+    ],
+    ids=["token", "anonymous"],
+)
+async def test_a_stateless_client_is_told_what_consent_for_a_session_covers(
+    channel: str, options: dict[str, Any], key: str | None, covers: str, tmp_path: Path
+) -> None:
+    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+    asked: list[str] = []
+
+    def answer(params: Any) -> dict[str, str]:
+        asked.append(params.message)
+        return {"decision": "allow once"}
+
+    async with (
+        served(Office(NEW), tmp_path, policy=policy, **options) as web,
+        web.client(channel, token=key, elicitation=answer) as client,
+    ):
+        await client.call_tool("o__risk")
+        stateless = client.revision == NEWEST.name
+    (question,) = asked
+    assert (f'"For this session" covers {covers}, until the gateway stops.' in question) is stateless
 
 
 @FRONTS

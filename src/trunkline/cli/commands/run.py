@@ -264,7 +264,7 @@ def _run_source(
     if reload:
         from trunkline.cli.reload import ProjectModules, run_reloading
 
-        run_reloading(ProjectModules(load, _roots(spec)), serve)
+        run_reloading(ProjectModules(load, _roots(spec)), serve, stdio=address is None)
     elif address is not None:
         _serve_http(load(), {**given, "host": address.host, "port": address.port})
     else:

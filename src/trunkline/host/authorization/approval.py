@@ -158,6 +158,8 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[ServerTool, ...] = ()
     #: The tools that a skill requests (``allowed-tools``), of its own server and of others.
     skill_tools: tuple[SkillTool, ...] = ()
+    #: Which clients an answer for the session covers, if not only the one that is asked.
+    session_covers: str | None = None
     #: How long a yes may hold, besides this once; ``Approver`` removes what cannot be offered here.
     can_remember: tuple[RememberScope, ...] = (
         "session",
@@ -496,7 +498,9 @@ class _PendingApproval(Struct, frozen=True):
             return self.misfit(f"the {answer.by} chose nothing that was offered")
         if answer.no == "cancelled":
             return self.no(answer.by, f"the {answer.by} cancelled {self.question} without an answer{self.step}")
-        return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
+        said = f"the {answer.by} declined {self.act.server}/{self.act.name}"
+        # A client may decline without showing the question to anyone; a user who was asked here meant it.
+        return self.no(answer.by, f"{said}{self.step}" if answer.by == "client" else said)
 
     def misfit(self, what: str) -> ApprovalResult:
         """Return the denial for an answer that does not fit the request."""

@@ -526,6 +526,7 @@ def _approval_request(case: CallRequest, act: Act, decision: Decision) -> Approv
         changed=subject.changed if item is None else item.changed,
         tools=case.tools() if act.kind == "tool" else (),
         skill_tools=subject.skill_tools,
+        session_covers=case.session.covers,
     )
 
 

@@ -100,6 +100,7 @@ def _form(question: ApprovalRequest, choices: dict[str, RememberScope | None]) -
         *([f"The untrusted text came from: {_line(question.tainted_by)}"] if question.tainted_by else []),
         *_warning_lines(question),
         *_tool_lines(question, choices),
+        *_session_line(question, choices),
         *([_ALWAYS] if set(_LASTING) & set(choices.values()) else []),
     ]
     schema: dict[str, Any] = {
@@ -125,6 +126,13 @@ def _tool_lines(question: ApprovalRequest, choices: dict[str, RememberScope | No
     groups = [("Read-only tools", question.read_only_tools)] if "read-only" in lengths else []
     groups += [("Tools", question.tools)] if "server" in lengths else []
     return [f"{title} of {question.act.server!r}: {_names([tool.name for tool in tools])}" for title, tools in groups]
+
+
+def _session_line(question: ApprovalRequest, choices: dict[str, RememberScope | None]) -> list[str]:
+    """Return what an answer for the session covers, where that is more than the client would think."""
+    if question.session_covers is None or not set(_PASSING) & set(choices.values()):
+        return []
+    return [f'"For this session" covers {question.session_covers}, until the gateway stops.']
 
 
 def _names(names: list[str]) -> str:

@@ -117,6 +117,7 @@ class GatewaySessions:
                     credentials=user_credentials(self._core.folder, caller.principal),
                     # Without a session there may be many conversations: text in one would taint acts of another.
                     conversation=caller.session is not None,
+                    covers=_covers(caller),
                 )
             )
             found.connections.on_log = self._logger(found, caller.session)
@@ -182,3 +183,16 @@ class GatewaySessions:
         task = asyncio.get_running_loop().create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+
+
+def _covers(caller: Caller) -> str | None:
+    """Return which clients share the session of a stateless caller; None if it is one client.
+
+    The name that a client gives itself in ``_meta`` tells no clients apart: it is the same in two windows of one
+    application, and any client can send it.
+    """
+    if caller.session is not None:
+        return None
+    if caller.principal is not None:
+        return "all clients with the same token or login"
+    return "all clients, since none has to authenticate" if caller.origin.transport == "http" else None

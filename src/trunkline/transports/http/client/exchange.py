@@ -136,6 +136,7 @@ class ClientExchange:
                 error = incoming.error
                 failure = request_failed(error.code, error.message, None if error.data is UNSET else error.data)
                 failure.status = response.status
+                failure.challenge = response.headers.get("WWW-Authenticate")
                 raise failure
         raise status_error(response, "POST", body=body)
 
