@@ -21,6 +21,7 @@ from trunkline.host.authorization.policy.loader import parse_policy
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.events import ActCompleted, CatalogChanged, ConsentAsked, ServerStateChanged
 from trunkline.host.host import Host
+from trunkline.protocol.revisions import REVISION_NAMES
 
 ROOT = Path(__file__).parents[2]
 
@@ -533,3 +534,15 @@ async def test_a_server_is_stopped_until_it_is_started_again(tmp_path: Path) -> 
         assert (started.state, started.tools) == ("ready", 1)
         await host.start("shop")
         assert host.status()[0].restarts == started.restarts
+
+
+@pytest.mark.parametrize("revision", REVISION_NAMES)
+async def test_a_value_is_the_same_whatever_the_revision_of_its_server(revision: str, tmp_path: Path) -> None:
+    server = Server("s", revisions=[revision])
+
+    @server.tool
+    def lend(title: str) -> dict[str, int]:
+        return {title: 7}
+
+    async with Host.open({"s": server}, folder=tmp_path, policy=allow("s"), audit=False) as host:
+        assert (await host.call_tool("s/lend", {"title": "Emma"})).data == {"Emma": 7}

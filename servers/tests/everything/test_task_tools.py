@@ -204,7 +204,8 @@ def test_a_task_of_the_client_that_failed_is_told() -> None:
             return str((await call(client, "trigger-elicitation-request-async")).text)
 
     told = _TASK_ID.sub("Task created: ID", run_async(main()))
-    assert told == "[FAILED] No message\n\nProgress:\nTask created: ID\nPoll 1: failed"
+    reason = "there is no screen"
+    assert told == f"[FAILED] {reason}\n\nProgress:\nTask created: ID\nPoll 1: failed - {reason}"
 
 
 def test_the_length_of_an_answer_has_bounds() -> None:

@@ -50,7 +50,7 @@ from trunkline.host.upstreams.routing.channels import LocalChannel
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
 from trunkline.protocol.methods import embedded_requests
-from trunkline.protocol.revisions import NEWEST
+from trunkline.protocol.revisions import NEWEST, find_revision
 
 if TYPE_CHECKING:
     from trunkline.extensions.apps.reading import AppPage
@@ -482,7 +482,9 @@ class Host:
             facts = ToolCache()
             facts.add([item.definition])
             self._facts[item.id] = item.definition, facts
-        return facts.read(item.name, result, validate=True)
+        revision = find_revision(self.catalog.parts[item.server].offering.revision)
+        structured = revision is None or revision.structured_content
+        return facts.read(item.name, result, validate=True, structured_content=structured)
 
 
 _CALLBACKS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
