@@ -40,7 +40,7 @@ def served(folder: Path) -> Server:
 @journey(300.0)
 async def test_each_address_in_the_documentation_opens_its_view(tmp_path: Path) -> None:
     environ = {"TRUNKLINE_MODEL": script(tmp_path, [{"says": "Hello."}])}
-    servers, options = {"library": served(tmp_path / "skills")}, {"apps": True, "environ": environ}
+    servers, options = {"library": served(tmp_path / "skills")}, dict[str, Any](apps=True, environ=environ)
     async with on_console(servers, tmp_path, policy=RULES, **options) as console, surfing() as surfer:
         api = console.client()
         async with api.listen():

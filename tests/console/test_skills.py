@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.console.support import on_console, policy
+import pytest
+
+from tests.console.support import ApiFailure, on_console, policy
 from tests.extensions.skills.made import add_skill
 from trunkline import Server
 
@@ -23,6 +25,20 @@ async def test_a_skill_is_listed_and_loaded(tmp_path: Path) -> None:
     assert (view["state"], view["target"]) == ("done", row["id"])
     assert "Do it." in view["result"]["text"]
     assert "references/FORMS.md" in view["result"]["files"]
+
+
+async def test_the_files_of_a_skill_are_items_although_they_are_not_listed(tmp_path: Path) -> None:
+    add_skill(tmp_path / "skills", "pdf", references__FORMS_md="# Forms")
+    made = Server("office", skills=tmp_path / "skills")
+    async with on_console({"office": made}, tmp_path) as stage, stage.client().listen() as page:
+        [row] = (await page.get("/catalog"))["skills"]
+        id = "office/skill://pdf/references/FORMS.md"
+        item = await page.get(f"/items/resource/{quote(id, safe='')}")
+        assert (item["id"], item["name"], item["size"]) == (id, "references/FORMS.md", 7)
+        assert item["description"] == f"A file of the skill {row['title']}."
+        assert (await page.call("resource", id))["result"]["contents"][0]["text"] == "# Forms"
+        with pytest.raises(ApiFailure, match="No server has a resource"):
+            await page.get(f"/items/resource/{quote('office/skill://pdf/other.md', safe='')}")
 
 
 async def test_a_rule_can_ask_about_a_skill(tmp_path: Path) -> None:

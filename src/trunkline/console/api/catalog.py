@@ -15,7 +15,7 @@ import msgspec
 import trunkline.types as t
 from trunkline.console.console import Console, ConsolePart
 from trunkline.console.routing import ApiError, ApiRequest, Route
-from trunkline.host.authorization.authorizer import act_for_item
+from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted
 from trunkline.host.authorization.policy.decisions import Act, Decision, ToolHints, effective_hints
 from trunkline.host.integrity.pins.store import PinStore, endpoint_identity
 from trunkline.host.skills import HostSkill, act_for_skill
@@ -152,6 +152,9 @@ class CatalogPart(ConsolePart):
         if item is None and kind == "resource":
             found = catalog.find_resource(id)
             item = None if found is None else found[2]
+            file = None if found is None or item is not None else self._skill_file(found[0], found[1])
+            if file is not None:
+                return file
         if item is None:
             raise ApiError(404, "not_found", f"No server has a {kind} {id!r}.")
         row = self._tool(item) if kind == "tool" else _ROWS[kind](item)
@@ -164,6 +167,25 @@ class CatalogPart(ConsolePart):
             "pin": self._pin(item),
             "connection": connection_of(self.console, item.server),
         }
+
+    def _skill_file(self, server: str, uri: str) -> dict[str, Any] | None:
+        """Return a file that an entry of a skill lists; servers need not list it as a resource."""
+        session = self.console.session
+        for skill in self.console.core.skills.known(session):
+            listed = [] if skill.entry.resources == "dynamic" else skill.entry.resources
+            file = next((each for each in listed if (skill.server, each.uri) == (server, uri)), None)
+            if file is not None:
+                act = act_for_unlisted("resource", server, uri, caller="model", trusted=skill.trusted, session=session)
+                return {
+                    **_skill_file_row(skill, file),
+                    "definition": msgspec.to_builtins(file),
+                    "decision": _decision(self._decide(act)),
+                    "findings": [],
+                    "changes": [],
+                    "pin": None,
+                    "connection": connection_of(self.console, server),
+                }
+        return None
 
     async def _skill_item(self, id: str) -> dict[str, Any]:
         core, session = self.console.core, self.console.session
@@ -237,6 +259,19 @@ def _skill(skill: HostSkill) -> dict[str, Any]:
         "name": skill.name,
         "title": skill.label,
         "description": _short(skill.description),
+    }
+
+
+def _skill_file_row(skill: HostSkill, file: t.SkillResource) -> dict[str, Any]:
+    return {
+        "id": item_id(skill.server, file.uri),
+        "server": skill.server,
+        "uri": file.uri,
+        "name": file.uri[len(skill.root) + 1 :],
+        "title": None,
+        "description": f"A file of the skill {skill.label}.",
+        "mime_type": None,
+        "size": file.size,
     }
 
 

@@ -1,7 +1,7 @@
 /** Skills: instructions for models, with their frontmatter and files. */
 import { CatalogView, Runner } from "../catalog.js";
 import { link, useStore } from "../store.js";
-import { Card, html, Icon } from "../ui.js";
+import { bytes, Card, html, Icon } from "../ui.js";
 
 const row = (skill) => html`<div class="item-head"><b>${skill.name}</b></div><p>${skill.description}</p>`;
 
@@ -13,18 +13,15 @@ export default function Skills({ path: [id] }) {
 
 function Skill({ item }) {
   const folder = item.uri?.replace(/[^/]*$/, "");
-  const files = useStore((data) =>
-    (data.catalog?.resources || []).filter((file) => folder && file.server === item.server && file.uri.startsWith(folder)),
-  );
+  const files = item.definition?.resources; // Or "dynamic": the skill is generated.
   return html`
     <${Runner} kind="skill" id=${item.id} verb="Load" />
     ${
-      files.length > 0 &&
+      Array.isArray(files) &&
       html`<${Card} title="Files">
         ${files.map(
-          (file) => html`<a class="reslink" key=${file.id} href=${link("resources", file.id)}>
-            <${Icon} name="resources" /><b>${file.uri.slice(folder.length)}</b>
-            <span class="faint">${file.mime_type}</span>
+          (file) => html`<a class="reslink" key=${file.uri} href=${link("resources", `${item.server}/${file.uri}`)}>
+            <${Icon} name="resources" /><b>${file.uri.slice(folder.length)}</b><span class="faint">${bytes(file.size)}</span>
           </a>`,
         )}
       <//>`
