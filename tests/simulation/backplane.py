@@ -62,6 +62,8 @@ class Engine:
         #: When the last generation began, by the clock of the loop, and when the last worker noticed it.
         self.lost_at: float | None = None
         self.noticed_at: float | None = None
+        #: When the channels of a worker were there again the last time.
+        self.heard_at = 0.0
         #: When events were admitted in this generation.
         self.admitted: list[float] = []
         self._saved: tuple[Any, ...] = self._contents()
@@ -112,6 +114,10 @@ class Engine:
             self.connections.remove(connection)
             connection.leave()
             self.check_noticed()
+
+    def unheard_since(self, began: float) -> bool:
+        """Return whether the channels of a worker were broken at some time since then: it seems to be gone."""
+        return self.heard_at >= began or any(each.silent for each in self.connections)
 
     def check_noticed(self) -> None:
         """Look whether every worker knows the generation."""
@@ -277,6 +283,11 @@ class SimulatedBackplane:
     @property
     def available(self) -> bool:
         return not self._down and self._connected
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing arrives on its channels."""
+        return self._mute or not self._connected
 
     @property
     def unacknowledged(self) -> list[bytes]:
@@ -560,6 +571,7 @@ class SimulatedBackplane:
         if epoch != self._epoch:
             return
         self._connected = True
+        self._engine.heard_at = self._loop.time()
         self._engine.trace("channels of %s are there again", self._actor.name)
         for subscription in [each for found in self._subscriptions.values() for each in found]:
             if subscription.missed is not None:

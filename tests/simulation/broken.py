@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
@@ -19,7 +19,7 @@ from trunkline.extensions.tasks import backplane_backend, record
 from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
 from trunkline.server.shared_sessions import SharedServerAcceptor
 from trunkline.server.shared_state import SharedStateKeeper
-from trunkline.transports.http.server.shared import endpoint, sessions
+from trunkline.transports.http.server.shared import endpoint, sessions, turns
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
 from trunkline.transports.http.server.shared.facts import LIFETIME
 from trunkline.transports.http.server.shared.streams import LogStream, ProducedStream
@@ -243,6 +243,33 @@ def _single_use_per_worker(replace: Replace) -> None:
     replace(SharedStateKeeper, "spend", spend)
 
 
+def _joined_silently(replace: Replace) -> None:
+    """Listen streams that a worker served before it joined the others do not hear that anything may have changed."""
+    announced, joined = SharedSessionEndpoint.announced, WeakSet[Any]()
+
+    def after_the_first(self: Any, id: str, body: bytes | None, *, own: bool) -> None:
+        if body is None and self not in joined:
+            joined.add(self)
+        else:
+            announced(self, id, body, own=own)
+
+    replace(SharedSessionEndpoint, "announced", after_the_first)
+
+
+def _announcements_not_retold(replace: Replace) -> None:
+    """A session that began after lost announcements does not hear of those that are kept."""
+    replace(turns, "_RETOLD", 0)
+
+
+def _outcomes_lost(replace: Replace) -> None:
+    """A task leaves the queue although the write of its outcome was lost."""
+
+    async def assume_kept(*_: Any) -> bool:
+        return True
+
+    replace(BackplaneTaskBackend, "_keep_outcome", assume_kept)
+
+
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
 SEEDS = 600
 BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
@@ -266,10 +293,13 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "leases-ignored": (_leases_ignored, 2),
         "tasks-run-again": (_tasks_run_again, 14),
         "tasks-forgotten": (_tasks_forgotten, 30),
-        "listeners-not-told": (_listeners_not_told, 0),
-        "listeners-told-twice": (_listeners_told_twice, 0),
+        "listeners-not-told": (_listeners_not_told, 10),
+        "listeners-told-twice": (_listeners_told_twice, 1),
         "states-per-worker": (_states_per_worker, 0),
         "single-use-per-worker": (_single_use_per_worker, 0),
+        "joined-silently": (_joined_silently, 76),
+        "announcements-not-retold": (_announcements_not_retold, 700155),
+        "outcomes-lost": (_outcomes_lost, 700406),
     }
 )
 

@@ -558,9 +558,9 @@ class SimulatedClient:
         if status == 404:
             self.ended(session, began)
         elif status == 410:
-            # The worker that asked is gone; the question was asked before.
-            if self.world.crashed_at < session.began:
-                self.world.violated("410, and no worker crashed")
+            # The worker that asked is gone, or cannot be heard in this moment; the question was asked before.
+            if self.world.crashed_at < session.began and not self.world.engine.unheard_since(session.began):
+                self.world.violated("410, and no worker was gone")
         else:
             self._check_refusal(status, "a request")
         return f"status {status}"

@@ -21,8 +21,8 @@ from trunkline.extensions import TaskOptions, TaskSettings
 __all__ = ["make"]
 
 
-#: Half of the time that the backplane gives a command: what is slower may make one fail.
-SLOW_SECONDS = 1.0
+#: A fifth of the time that the backplane gives a command, which may be five round trips if its connection is new.
+SLOW_SECONDS = 0.4
 
 
 async def watch_redis(url: str, number: int) -> None:

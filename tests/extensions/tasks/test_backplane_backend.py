@@ -274,6 +274,23 @@ async def test_a_task_that_finished_while_the_indexes_could_not_follow_makes_roo
     assert done.status == "completed"
 
 
+async def test_an_outcome_that_was_lost_before_the_queue_followed_is_stored_again() -> None:
+    store = MemoryStore(now=time.time, random=os.urandom)
+    backplane = Failing(MemoryBackplane(store))
+    backend = BackplaneTaskBackend(backplane, now=time.time, lease=LEASE)  # type: ignore[arg-type]
+    await backend.create(record(), NO_LIMITS)
+    kept = dict(store.values)
+    backplane.fail["finish"] = 1
+    await backend.update("one", ended)
+    # A failover to a replica that has not received the outcome.
+    store.values["task:one"] = kept["task:one"]
+    await backend._renew()
+    found = await backend.get("one")
+    assert found is not None
+    assert found.finished
+    await backend.aclose()
+
+
 async def test_a_task_whose_worker_died_before_the_indexes_followed_is_finished_by_another(workers: Workers) -> None:
     limits = TaskLimits(per_caller=1)
     async with workers(2) as (backplane, second):

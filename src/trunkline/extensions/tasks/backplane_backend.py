@@ -398,8 +398,22 @@ class BackplaneTaskBackend:
         if held.lost_at is not None:
             # Another worker has the entry, and does it.
             runner.held.pop(id, None)
-        else:
+        elif await self._keep_outcome(id, held.settled):
             await self._settle(held.settled)
+
+    async def _keep_outcome(self, id: str, settled: TaskRecord) -> bool:
+        """Store an outcome again whose write was lost; return False if that must be tried again.
+
+        Without its entry in the queue no worker would take over a task that is unfinished.
+        """
+        found = await self._read(id)
+        record = self._decoded(id, found)
+        if found is None or record is None or record.finished:
+            return True
+        if (record.runner, record.attempts) != (settled.runner, settled.attempts):
+            # It was taken over; its entry is that of the other worker.
+            return False
+        return await self._replace(id, found, settled)
 
     async def _check_lost(self, name: str, runner: _Runner, id: str, held: _Held) -> None:
         """Look what became of a task whose lease is gone."""

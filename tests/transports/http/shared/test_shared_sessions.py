@@ -20,7 +20,7 @@ from tests.transports.http.serving_support import (
     request,
     tool,
 )
-from tests.transports.http.shared.workers import KEY, Fleets, Worker, at
+from tests.transports.http.shared.workers import KEY, Fleets, Worker, at, fleet
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
 
@@ -204,6 +204,25 @@ async def test_changes_while_nobody_listens_are_notified_by_the_next_get_stream(
         heard = [await second.message() for _ in range(2)]
         assert {each["method"] for each in heard} == {"acme/tick", "notifications/tools/list_changed"}
         await over(second)
+
+
+async def test_what_follows_lost_announcements_is_notified_after_the_notice_that_anything_may_have_changed() -> None:
+    async with fleet() as workers:
+        one, other = workers
+        one.workshop.server.notify("acme/tick", {"number": 1})
+        await settled(one, other)
+        client = await SessionClient.open(one.app)
+        assert workers.store is not None
+        # A failover to a replica that has not received it: the session began after an announcement that is gone.
+        del workers.store.logs["announcements"]
+        one.workshop.server.notify("acme/tick", {"number": 2})
+        await settled(one, other)
+        stream = await at(client, other).listening()
+        heard = [await stream.message() for _ in range(3)]
+        lists = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources")]
+        assert [each["method"] for each in heard] == [*lists, "acme/tick"]
+        assert heard[-1]["params"] == {"number": 2}
+        await over(stream)
 
 
 async def settled(*workers: Worker) -> None:

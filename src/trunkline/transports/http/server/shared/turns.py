@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from trunkline.backplane.interface import entry_position
 from trunkline.errors import BackplaneUnavailable
 from trunkline.protocol.revisions import Feature
 from trunkline.transports.http.server.response import SSEResponse
@@ -22,6 +23,10 @@ __all__ = ["TURN_SECONDS", "Turn", "release_turn"]
 
 #: Seconds between two attempts of a second GET stream to become the first, and between two checks of other workers.
 TURN_SECONDS = 1.0
+#: The most announcements that follow the notice that anything may have changed; more would fill the log of a session.
+_RETOLD = 100
+#: The greatest second number of an entry id, which has 64 bits.
+_LAST = (1 << 64) - 1
 
 
 class Turn:
@@ -178,8 +183,10 @@ class Turn:
             await self._session.load(required=True)
             partly = False
             if found is None:
-                self._tell(worker.position, None)
-                break
+                # Some are not kept, or were lost; what is kept of those after them is told all the same.
+                kept = [each for each in await worker.announcements_after("") or () if later(each[0], self._told)]
+                found = kept if len(kept) <= _RETOLD else []
+                self._tell(_before(found[0][0]) if found else worker.position, None)
             for id, body in found:
                 self._tell(id, body)
             if not found:
@@ -242,6 +249,12 @@ def release_turn(worker: SharedWorker, message: WorkerMessage) -> None:
     """
     if message.body.decode() not in worker.turns:
         worker.spawn(worker.backplane.replace(f"get:{message.key}", message.body, b"", ttl=0.001))
+
+
+def _before(id: str) -> str:
+    """Return a position just before an announcement, for the notice that earlier ones are missing."""
+    first, second = entry_position(id) or (0, 0)
+    return f"{first}-{second - 1}" if second else f"{max(first - 1, 0)}-{_LAST}"
 
 
 def _positions(stored: bytes | None) -> tuple[str, str]:
