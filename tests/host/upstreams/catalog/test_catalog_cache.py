@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.upstreams.catalog.catalog import CatalogCache, launch_key
 from trunkline.host.upstreams.catalog.items import Offering
 
+ROOT = Path(__file__).parents[4]
 SOURCE = Source("user", "mcp.json", 3)
 ENTRY = ServerEntry(name="files", source=SOURCE, command=("files", "--root", "."), env={"TOKEN": "very-secret"})
 OFFERING = Offering(
@@ -160,3 +163,34 @@ def test_a_server_can_be_forgotten(tmp_path: Path) -> None:
 def test_the_order_of_variables_does_not_matter(env: dict[str, str]) -> None:
     backwards = dict(reversed(env.items()))
     assert launch_key(replace(ENTRY, env=env)) == launch_key(replace(ENTRY, env=backwards))
+
+
+#: Reads the cached catalogs of a folder in eight threads at once, which switch as often as they can.
+_READERS = """
+import sys, threading
+from pathlib import Path
+
+sys.setswitchinterval(1e-6)
+from tests.host.upstreams.catalog.test_catalog_cache import ENTRY, keep
+
+start, cache, found = threading.Barrier(8), keep(Path(sys.argv[1])), []
+
+def read():
+    start.wait()
+    found.append(cache.get(ENTRY))
+
+threads = [threading.Thread(target=read) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sum(offering is not None for offering in found))
+"""
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_the_first_reads_of_a_process_may_be_in_several_threads(tmp_path: Path, attempt: int) -> None:
+    keep(tmp_path).put(ENTRY, OFFERING)
+    command = [sys.executable, "-c", _READERS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "8\n", "")

@@ -289,6 +289,12 @@ class _Era(Struct, frozen=True):
     discovers: bool = False
 
 
+# Made here and not at the first use: files are read in threads, and msgspec crashes the process if one thread decodes a
+# type that another is still preparing.
+_file_decoder = msgspec.json.Decoder(_File)
+_era_decoder = msgspec.json.Decoder(_Era)
+
+
 def launch_key(entry: ServerEntry) -> str:
     """Return a digest of everything that determines what a server offers: how it is reached, with what, in which era.
 
@@ -318,7 +324,7 @@ class CatalogCache:
 
     def get(self, entry: ServerEntry) -> Offering | None:
         """Return what a server offered in its last run with this launch; None if unknown."""
-        kept = self._read(entry, _File)
+        kept = self._read(entry, _file_decoder)
         return None if kept is None else kept.offering
 
     def handshake_probed_at(self, entry: ServerEntry, now: float) -> float | None:
@@ -326,7 +332,7 @@ class CatalogCache:
 
         A newer version under the same command may support more, so it is probed again from time to time.
         """
-        kept = self._read(entry, _Era)
+        kept = self._read(entry, _era_decoder)
         revision = None if kept is None else find_revision(kept.offering.revision)
         if kept is None or kept.discovers or revision is None or not revision.handshake:
             return None
@@ -334,7 +340,7 @@ class CatalogCache:
 
     def discovers(self, entry: ServerEntry) -> bool:
         """Return True if the server answered ``server/discover`` in an earlier run."""
-        kept = self._read(entry, _Era)
+        kept = self._read(entry, _era_decoder)
         return kept is not None and kept.discovers
 
     def forget_era(self, entry: ServerEntry) -> None:
@@ -346,15 +352,15 @@ class CatalogCache:
         self._rewrite(entry, probed_at=0.0, discovers=False)
 
     def _rewrite(self, entry: ServerEntry, **changes: Any) -> None:
-        kept = self._read(entry, _File)
+        kept = self._read(entry, _file_decoder)
         if kept is not None:
             write_private(str(self._path(entry.name)), msgspec.json.encode(replace(kept, **changes)))
 
-    def _read(self, entry: ServerEntry, kind: type[T]) -> T | None:
+    def _read(self, entry: ServerEntry, decoder: msgspec.json.Decoder[T]) -> T | None:
         try:
             with open(self._path(entry.name), "rb") as file:
                 content = file.read(self._most_bytes + 1)
-            kept: Any = msgspec.json.decode(content, type=kind)
+            kept = decoder.decode(content)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         fits = kept.format == _FORMAT and kept.name == entry.name and kept.key == launch_key(entry)
