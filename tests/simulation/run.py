@@ -77,10 +77,10 @@ def _run(world: World) -> None:
         StatelessClient(world, f"stateless{number + 1}", 4 + int(random.random() * 8))
         for number in range(int(random.random() * 3))
     ]
-    jobs = [loop.start(client.actor, client.run()) for client in (*clients, *stateless)]
+    everybody: list[SimulatedClient | StatelessClient] = [*clients, *stateless]
+    jobs = [loop.start(client.actor, client.run()) for client in everybody]
     director = loop.start(world.actor, _direct(world, jobs))
     if not loop.run(director, until=FAULTY_SECONDS + END_SECONDS):
-        everybody: list[SimulatedClient | StatelessClient] = [*clients, *stateless]
         waits = {client.actor.name: list(client.waits.values()) for client in everybody if not client.finished}
         world.violated(f"it hangs: {waits or 'nothing waits'}")
         return

@@ -26,7 +26,7 @@ _HEADERS = [
     (b"content-type", b"application/json"),
     (b"mcp-protocol-version", NEWEST.name.encode()),
 ]
-_CAPABILITIES = {"elicitation": {}, "extensions": {TASKS: {}}}
+_CAPABILITIES: dict[str, Any] = {"elicitation": {}, "extensions": {TASKS: {}}}
 _META = {META_PROTOCOL_VERSION: NEWEST.name, META_CLIENT_CAPABILITIES: _CAPABILITIES}
 
 

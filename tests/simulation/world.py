@@ -14,7 +14,7 @@ from collections.abc import Callable, MutableMapping
 from random import Random
 from typing import Any
 
-from tests.simulation.backplane import Engine, Faults, SimulatedBackplane
+from tests.simulation.backplane import TIMEOUT, Engine, Faults, SimulatedBackplane
 from tests.simulation.loop import Actor, SimulationLoop
 from tests.simulation.tools import RESOURCES, STATE_BYTES, add_tools, tick_mark
 from trunkline import Server
@@ -29,8 +29,9 @@ __all__ = ["KEY", "ConnectionBroken", "SimulatedWorker", "WireResponse", "World"
 KEY = "5a" * 32
 #: The lease of a task: shorter than the usual one, so that a run has time for several.
 LEASE_SECONDS = 3.0
-#: What cannot be done without the backplane is refused within this time.
-REFUSAL_SECONDS = 4.5
+#: What cannot be done without the backplane is refused within this time: a request sends at most about six commands one
+#: after another, each of which may be slow, after it waited for its worker to join the others; each gets two seconds.
+REFUSAL_SECONDS = 7 * TIMEOUT
 _CLOSED = {"type": "http.disconnect"}
 
 

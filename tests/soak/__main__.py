@@ -32,6 +32,8 @@ READY_SECONDS = 60.0
 #: What the allocator keeps of a peak is no leak: a share, and a few megabytes.
 GROWTH, GROWTH_BYTES = 1.25, 8 << 20
 SUPERVISOR_BYTES = 4 << 20
+#: Objects that a worker may have more than before: a share, and those of all streams, which may be at one worker.
+OBJECTS, OBJECTS_OF_STREAMS = 1.05, 10_000
 MIB = 1 << 20
 
 
@@ -137,7 +139,7 @@ async def _all_serve(place: Site) -> bool:
                     if opened.status != 200:
                         return False
                     session.id = opened.headers["mcp-session-id"]
-                pid = await _pid(http, session)
+                pid = await _number(http, session, "pid")
                 async with http.get(place.url, headers=session.headers) as response:
                     if response.status != 200:
                         return False
@@ -147,15 +149,15 @@ async def _all_serve(place: Site) -> bool:
     return False
 
 
-async def each_worker(place: Site, crowd: Crowd) -> None:
-    """Use every session once at every worker, so that all of them hold the same before memory is compared."""
+async def each_worker(place: Site, crowd: Crowd) -> list[int]:
+    """Use every session once at every worker, so that all of them hold the same; return how many objects each has."""
     async with asyncio.timeout(READY_SECONDS):
         pinned: dict[int, aiohttp.ClientSession] = {}
         while len(pinned) < WORKERS:
             # One connection, which stays with the worker that it was passed to.
             http = new_http(limit=1)
             try:
-                pid = await _pid(http, crowd.sessions[0])
+                pid = await _number(http, crowd.sessions[0], "pid")
             except (aiohttp.ClientError, OSError):
                 pid = 0
             if pid in (0, *pinned):
@@ -164,7 +166,7 @@ async def each_worker(place: Site, crowd: Crowd) -> None:
             else:
                 pinned[pid] = http
 
-    async def use(http: aiohttp.ClientSession) -> None:
+    async def use(http: aiohttp.ClientSession) -> int:
         async with http:
             for session in crowd.sessions:
                 call = tool("add", a=1, b=2, id="cover")
@@ -172,13 +174,15 @@ async def each_worker(place: Site, crowd: Crowd) -> None:
                     await response.read()
                     if response.status != 200:
                         session.ledger.fault(f"a session got {response.status} at one of the workers")
+            return await _number(http, crowd.sessions[0], "objects")
 
-    await asyncio.gather(*(use(http) for http in pinned.values()))
+    return list(await asyncio.gather(*(use(http) for http in pinned.values())))
 
 
-async def _pid(http: aiohttp.ClientSession, session: SoakSession) -> int:
+async def _number(http: aiohttp.ClientSession, session: SoakSession, name: str) -> int:
+    """Return what a tool returns at the worker of a connection."""
     head = {**session.headers, "accept": BOTH}
-    async with http.post(session.url, json=tool("pid", id="pid"), headers=head) as response:
+    async with http.post(session.url, json=tool(name, id=name), headers=head) as response:
         return int((await response.json())["result"]["content"][0]["text"])
 
 
@@ -205,7 +209,7 @@ async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, se
         await asyncio.sleep(WARM_SECONDS)
         await crowd.stop()
         say("every session once at every worker")
-        await each_worker(place, crowd)
+        objects = await each_worker(place, crowd)
         say("waiting for the last notices")
         await crowd.settle()
         await crowd.close()
@@ -226,7 +230,7 @@ async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, se
         await crowd.settle()
         await crowd.tasks.settle(place.notes)
         say("every session once at every worker")
-        await each_worker(place, crowd)
+        objects_after = await each_worker(place, crowd)
         await crowd.close()
     for each in watching:
         if each.done():
@@ -236,6 +240,7 @@ async def soak(place: Site, ledger: Ledger, *, sessions: int, seconds: float, se
     supervisor_after, workers_after = await measured(place)
     say(f"after:  {_text(supervisor_after, workers_after)}")
     compare(ledger, (supervisor, workers), (supervisor_after, workers_after))
+    compare_objects(ledger, objects, objects_after)
 
 
 def _text(supervisor: Measured, workers: list[Measured]) -> str:
@@ -261,6 +266,15 @@ def compare(ledger: Ledger, before: tuple[Measured, list[Measured]], after: tupl
         ledger.fault(f"the supervisor has {after[0].descriptors} descriptors, it had {before[0].descriptors}")
     if {each.descriptors for each in after[1]} != {each.descriptors for each in before[1]}:
         ledger.fault("the workers do not have the same descriptors as before")
+
+
+def compare_objects(ledger: Ledger, before: list[int], after: list[int]) -> None:
+    """Check that no worker has more objects than before: a leak shows here, whatever the allocator keeps."""
+    say(f"objects of the workers: before {sorted(before)}, after {sorted(after)}")
+    allowed = max(before) * OBJECTS + OBJECTS_OF_STREAMS
+    for each in after:
+        if each > allowed:
+            ledger.fault(f"a worker has {each:,} objects, more than {allowed:,.0f}")
 
 
 def main() -> int:

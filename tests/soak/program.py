@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -31,7 +32,7 @@ async def watch_redis(url: str, number: int) -> None:
     while True:
         begun = time.monotonic()
         with contextlib.suppress(RedisError, OSError):
-            await client.ping()  # type: ignore[misc]
+            await client.ping()
         await asyncio.sleep(SLOW_SECONDS / 10)
         if (ended := time.monotonic()) - begun > SLOW_SECONDS:
             os.write(number, f"slow {begun} {ended}\n".encode())
@@ -56,6 +57,12 @@ def make(notes: str, redis: str = "") -> Server:
     async def pid() -> int:
         """Return the process that serves the call."""
         return os.getpid()
+
+    @server.tool
+    async def objects() -> int:
+        """Return how many objects this process has."""
+        gc.collect()
+        return len(gc.get_objects())
 
     @server.tool
     async def add(a: int, b: int) -> int:

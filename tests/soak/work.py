@@ -383,7 +383,8 @@ class Crowd:
         if killed is None:
             return False
         # A worker announces in order: what came before a notice that was heard has left it.
-        if any(later > number and self._ticks[later] is not None and self._ticks[later][0] == pid for later in heard):
+        answered_by = {later: sent[0] for later, sent in self._ticks.items() if sent is not None}
+        if any(later > number and answered_by.get(later) == pid for later in heard):
             return False
         periods = (*self._ledger.outages, *self._ledger.slow)
         outages = [each for each in periods if each.overlaps(answered, killed.begun)]

@@ -277,7 +277,7 @@ async def test_a_task_that_finished_while_the_indexes_could_not_follow_makes_roo
 async def test_an_outcome_that_was_lost_before_the_queue_followed_is_stored_again() -> None:
     store = MemoryStore(now=time.time, random=os.urandom)
     backplane = Failing(MemoryBackplane(store))
-    backend = BackplaneTaskBackend(backplane, now=time.time, lease=LEASE)  # type: ignore[arg-type]
+    backend = BackplaneTaskBackend(backplane, now=time.time, lease=LEASE)
     await backend.create(record(), NO_LIMITS)
     kept = dict(store.values)
     backplane.fail["finish"] = 1
