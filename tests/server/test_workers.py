@@ -17,6 +17,7 @@ import pytest
 
 from tests.backplane.conftest import own_redis, shared_redis
 from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.host.gateway.workers.gateway_process import process_name
 from tests.support import run_async
 from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
 from tests.transports.http.shared.machines import Machine, machine, web_client
@@ -55,7 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def workers(server: Machine) -> set[int]:
-    return {child.pid for child in children(server) if child.name().startswith("tl-worker-")}
+    return {child.pid for child in children(server) if process_name(child).startswith("tl-worker-")}
 
 
 def children(server: Machine) -> list[psutil.Process]:
@@ -64,7 +65,7 @@ def children(server: Machine) -> list[psutil.Process]:
 
 def store(server: Machine) -> int:
     """Return the process that holds what the workers share."""
-    return int(next(child.pid for child in children(server) if child.name() == "tl-store"))
+    return int(next(child.pid for child in children(server) if process_name(child) == "tl-store"))
 
 
 async def test_the_workers_share_the_load(two: Machine) -> None:
@@ -149,7 +150,9 @@ async def test_a_log_line_names_its_worker(form: str, tmp_path: Path, monkeypatc
     with log.open("w") as written, machine(workers=2, key=None, program=program, stderr=written) as server:
         served = await served_by(server, 4)
         lines = [line for line in log.read_text().splitlines() if "asked for its pid" in line]
-        names = {child.pid: int(child.name().rpartition("-")[2]) for child in children(server) if child.pid in served}
+        names = {
+            child.pid: int(process_name(child).rpartition("-")[2]) for child in children(server) if child.pid in served
+        }
     assert len(lines) == 4
     if form == "json":
         assert {(line["pid"], line["worker"]) for line in map(json.loads, lines)} == set(names.items())
@@ -354,7 +357,7 @@ async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on(tw
         await client.open(two)
         before, old = workers(two), store(two)
         os.kill(old, signal.SIGKILL)
-        await until(lambda: any(child.name() == "tl-store" and child.pid != old for child in children(two)))
+        await until(lambda: any(process_name(child) == "tl-store" and child.pid != old for child in children(two)))
         assert sum((await served_by(two, 4)).values()) == 4
         async with asyncio.timeout(30):
             while (status := (await client.post(two, tool("pid")))[0]) != 404:

@@ -22,7 +22,7 @@ from trunkline.errors import TrunklineError
 from trunkline.host.audit.reader import verify
 from trunkline.protocol.revisions import NEWEST
 
-__all__ = ["KEY", "PROGRAM", "GatewayProcess", "free_port", "gateway_process", "until"]
+__all__ = ["KEY", "PROGRAM", "GatewayProcess", "free_port", "gateway_process", "process_name", "until"]
 
 KEY = "7b" * 32
 PROGRAM = Path(__file__).parent / "program.py"
@@ -77,11 +77,11 @@ class GatewayProcess:
 
     def broker(self) -> psutil.Process:
         """Return the broker."""
-        return next(each for each in self.children() if each.name() == "tl-broker")
+        return next(each for each in self.children() if process_name(each) == "tl-broker")
 
     def workers(self) -> list[int]:
         """Return the workers."""
-        return [each.pid for each in self.children() if each.name().startswith("tl-worker-")]
+        return [each.pid for each in self.children() if process_name(each).startswith("tl-worker-")]
 
     def servers(self, name: str) -> list[int]:
         """Return the processes of a server, wherever they are."""
@@ -107,6 +107,14 @@ class GatewayProcess:
         found = verify(self.trail)
         assert found.ok, found
         return found.entries
+
+
+def process_name(process: psutil.Process) -> str:
+    """Return the name of a process; empty if it has just ended."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _is_server(process: psutil.Process, name: str) -> bool:
