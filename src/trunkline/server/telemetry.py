@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING
 
+from trunkline.server.backplane_metrics import BackplaneMetrics
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.subscriptions import SubscriptionStream
-from trunkline.telemetry.backplane import BackplaneMetrics
 from trunkline.telemetry.listener import MetricsListener, parse_metrics_address
 from trunkline.telemetry.merged import MetricsReporter
 from trunkline.telemetry.metrics import MetricsRegistry
