@@ -195,9 +195,9 @@ def test_a_server_that_dies_is_code_4_with_its_last_words(capsys: pytest.Capture
 
 
 def test_a_failure_that_crossed_no_wire_is_json_without_a_code(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "call", DEMO, "hang", "--timeout", "1", "--json")
+    code, out, _ = run(capsys, "call", DEMO, "hang", "--timeout", "3", "--json")
     assert code == 7
-    assert json.loads(out) == {"error": {"message": "no answer within 1 s"}}
+    assert json.loads(out) == {"error": {"message": "no answer within 3 s"}}
 
 
 # --- what is shown meanwhile -----------------------------------------------------------------------------------------
