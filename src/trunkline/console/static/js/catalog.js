@@ -7,24 +7,7 @@
 import { get, segment } from "./api.js";
 import { haystack, link, useStore } from "./store.js";
 import {
-  ago,
-  Card,
-  Chips,
-  count,
-  Diff,
-  Dot,
-  Empty,
-  html,
-  Icon,
-  lazy,
-  plural,
-  Search,
-  Spinner,
-  Split,
-  useEffect,
-  useLoad,
-  useMemo,
-  useState,
+  ago, Card, Chips, count, Diff, Dot, Empty, html, Icon, lazy, plural, Search, Spinner, Split, useEffect, useLoad, useMemo, useState,
   VirtualList,
 } from "./ui.js";
 
@@ -41,8 +24,7 @@ export function CatalogView({ kind, id, rows, text, itemKind = kind, ...rest }) 
         ${
           servers.length
             ? html`None of your servers offers ${view} now. Their state is under <a href="/servers">Servers</a>.`
-            : html`There is no server yet. <a href="/servers?add">Add a server</a>`
-        }
+            : html`There is no server yet. <a href="/servers?add">Add a server</a>`}
       <//>
     </div>`;
   }
@@ -53,8 +35,7 @@ export function CatalogView({ kind, id, rows, text, itemKind = kind, ...rest }) 
         ? html`<${Item} key=${id} kind=${itemKind} id=${id} ...${rest} />`
         : html`<${Empty} icon=${view} title=${rows ? plural(rows.length, kind) : ""}>
           ${text}
-        <//>`
-    }
+        <//>`}
   <//>`;
 }
 
@@ -97,10 +78,7 @@ function CatalogList({ kind, view, title, rows, selected, filters = [], row: ren
     <div class="list-head">
       <h1>${title}<span class="count">${rows?.length || ""}</span></h1>
       ${rows?.length > 12 && html`<${Search} label=${`Filter ${view}`} value=${text} onInput=${setText} />`}
-      ${
-        filters.length > 0 &&
-        html`<${Chips} label="Filter" value=${filter} onChange=${setFilter} tabs=${[{ id: "all", label: "all" }, ...filters]} />`
-      }
+      ${filters.length > 0 && html`<${Chips} label="Filter" value=${filter} onChange=${setFilter} tabs=${[{ id: "all", label: "all" }, ...filters]} />`}
     </div>
     ${
       lines.length
@@ -132,13 +110,10 @@ function Item({ kind, id, tags, detail: Detail }) {
       <p class="soft description">${definition?.description || item.description}</p>
       ${tags && html`<div class="row">${tags(item)}</div>`}
     </div>
-    ${
-      changes.length > 0 &&
-      html`<${Card} tone="ask" title=${`The definition changed${pin?.since ? ` (accepted ${ago(pin.since)})` : ""}`}>
+    ${changes.length > 0 && html`<${Card} tone="ask" title=${`The definition changed${pin?.since ? ` (accepted ${ago(pin.since)})` : ""}`}>
         <${Diff} lines=${changes} />
         <p class="faint">It waits for your review in the <a href="/inbox">inbox</a>.</p>
-      <//>`
-    }
+      <//>`}
     ${findings.map((text) => html`<div class="note warn" key=${text}><${Icon} name="warn" /><div>${text}</div></div>`)}
     <${Detail} item=${item} />`;
 }

@@ -81,8 +81,7 @@ export function TimeChart({ title, series, kind = "lines", at, step, format = St
                 ${format(most * part)}
               </span>`,
             )
-          : html`<p class="soft">${empty}</p>`
-      }
+          : html`<p class="soft">${empty}</p>`}
     </div>
     <div class="times" aria-hidden="true">
       ${steps.length > 0 && [0, 0.5, 1].map((part) => html`<span>${time(Math.round((steps.length - 1) * part))}</span>`)}

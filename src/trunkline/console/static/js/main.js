@@ -6,24 +6,8 @@
 import { on, setToken } from "./api.js";
 import { headline, link, navigate, pending, start, useRoute, useStore } from "./store.js";
 import {
-  Button,
-  count,
-  Dialog,
-  Dot,
-  Empty,
-  ErrorNote,
-  Icon,
-  html,
-  Overlays,
-  plural,
-  render,
-  Spinner,
-  toast,
-  useEffect,
-  useErrorBoundary,
-  useRef,
-  useState,
-  VirtualList,
+  Button, count, Dialog, Dot, Empty, ErrorNote, Icon, html, Overlays, plural, render, Spinner, toast, useEffect, useErrorBoundary, useRef,
+  useState, VirtualList,
 } from "./ui.js";
 
 /** [view, title, key after "g", count] in the order of the navigation; null is a gap. */
@@ -166,10 +150,8 @@ function TopSearch() {
                   <span class="faint">${row.server}</span>
                 </a>`} />
               <div class="hits-foot" role="status">${plural(hits.length, "match").replace("matchs", "matches")}</div>`
-            : html`<div class="hits-foot" role="status">Nothing matches “${text.trim()}”</div>`
-        }
-      </div>`
-    }
+            : html`<div class="hits-foot" role="status">Nothing matches “${text.trim()}”</div>`}
+      </div>`}
   </div>`;
 }
 
@@ -338,8 +320,7 @@ function App() {
           ? html`<${Empty} icon="warn" title="The console does not answer">
             Is the command still running? This page tries again by itself.
           <//>`
-          : html`<${Spinner} label="Loading" />`
-      }
+          : html`<${Spinner} label="Loading" />`}
     </div>`;
   return html`<div class="frame ${menu ? "menu-open" : ""}">
     <a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").focus())}>

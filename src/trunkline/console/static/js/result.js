@@ -41,24 +41,18 @@ export function Result({ call }) {
     <div class="row">
       <${Tabs} small label="Result as" tabs=${Object.entries(tabs).map(([id, label]) => ({ id, label }))} value=${tab}
         onChange=${setChosen} />
-      ${
-        validation &&
-        html`<${Tag} tone=${validation.ok ? "ok" : "bad"}>
+      ${validation && html`<${Tag} tone=${validation.ok ? "ok" : "bad"}>
           ${validation.ok ? "matches its schema" : "does not match its schema"}
-        <//>`
-      }
+        <//>`}
       <span class="grow"></span>
       <${Button} kind="quiet" icon="download" action="download" aria-label="Download" title="Download the whole result"
         onClick=${() => attempt(download(`/calls/${segment(call.id)}/result`))} />
     </div>
     <${ErrorNote} error=${validation?.problem && { message: validation.problem }} />
-    ${
-      truncated &&
-      html`<p class="note warn">
+    ${truncated && html`<p class="note warn">
         <${Icon} name="warn" />
         Cut: ${bytes(truncated.shown)} of ${bytes(truncated.bytes)} are shown. Download the result to see all of it.
-      </p>`
-    }
+      </p>`}
     ${
       tab === "table"
         ? html`<${Table} value=${only && typeof only === "object" ? only : data} />`
@@ -108,8 +102,7 @@ function Block({ block, server }) {
     ${
       resource.blob === undefined
         ? html`<${Text} text=${String(resource.text)} type=${resource.mimeType} />`
-        : html`<${Media} data=${resource.blob} type=${resource.mimeType} name=${resource.uri} />`
-    }
+        : html`<${Media} data=${resource.blob} type=${resource.mimeType} name=${resource.uri} />`}
   </figure>`;
 }
 
@@ -135,16 +128,12 @@ function ResourceLink({ block, server }) {
       <${Icon} name="link" /><b>${block.title || block.name || block.uri}</b>
       <span class="mono faint cut grow">${block.uri}</span><span class="faint">${block.mimeType}</span>
     </button>
-    ${
-      call &&
-      html`<div class="nested">
+    ${call && html`<div class="nested">
         ${
           call.state === "running" || !(call.result || call.error)
             ? html`<${Spinner} label="Reading" />`
-            : html`<${Result} call=${call} />`
-        }
-      </div>`
-    }
+            : html`<${Result} call=${call} />`}
+      </div>`}
   </div>`;
 }
 
@@ -160,20 +149,16 @@ function Text({ text, type = "", plain }) {
         : null;
   const more = text.length > shown && !(nice && data !== undefined);
   return html`<div class="stack text">
-    ${
-      rich &&
-      html`<${Tabs} small label="Text as" tabs=${[
+    ${rich && html`<${Tabs} small label="Text as" tabs=${[
             { id: true, label: rich },
             { id: false, label: "Plain" },
-          ]} value=${nice} onChange=${setNice} />`
-    }
+          ]} value=${nice} onChange=${setNice} />`}
     ${
       !rich || !nice
         ? html`<${Code} wrap text=${text.slice(0, shown)} label="Text" />`
         : data !== undefined
           ? html`<${Data} tree value=${data} />`
-          : html`<${Markdown} text=${text.slice(0, shown)} />`
-    }
+          : html`<${Markdown} text=${text.slice(0, shown)} />`}
     ${more && html`<${More} rest=${bytes(text.length - shown)} onClick=${() => setShown(shown * 10)} />`}
   </div>`;
 }

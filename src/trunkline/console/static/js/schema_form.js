@@ -198,20 +198,16 @@ export function SchemaForm({ schema, value, onChange, problems = {}, complete, t
   const text = mode === "json" || !(isObject(value) || value === undefined);
   const env = { root: schema, problems, complete, titles, uid };
   return html`<div class="form">
-    ${
-      json &&
-      html`<${Tabs} small label="Arguments as" tabs=${[
+    ${json && html`<${Tabs} small label="Arguments as" tabs=${[
             { id: "form", label: "Form" },
             { id: "json", label: "JSON" },
-          ]} value=${text ? "json" : "form"} onChange=${setMode} />`
-    }
+          ]} value=${text ? "json" : "form"} onChange=${setMode} />`}
     ${
       text
         ? html`
           <${JsonText} value=${value ?? {}} set=${onChange} at="" id=${uid} label="Arguments" rows="8" />
           ${Object.entries(problems).map(([at, problem]) => html`<p class="problem" key=${at}><code>${at}</code> ${problem}</p>`)}`
-        : html`<${Members} env=${env} schema=${plain(schema, schema)} value=${value} set=${onChange} at="" depth=${0} />`
-    }
+        : html`<${Members} env=${env} schema=${plain(schema, schema)} value=${value} set=${onChange} at="" depth=${0} />`}
   </div>`;
 }
 
@@ -269,32 +265,24 @@ function Field({ env, name, schema: given, value, set, at, depth, required, bare
   const props = { env, schema, options, variants, value, set, at, depth, name, required, about };
   return html`<div class="field ${wide ? "wide" : ""} ${bare ? "bare" : ""}" role=${wide ? "group" : null}
     aria-label=${wide ? name : null}>
-    ${
-      !bare &&
-      html`<div class="field-name ${env.titles ? "title" : ""}">
+    ${!bare && html`<div class="field-name ${env.titles ? "title" : ""}">
         ${wide ? html`<span>${label}</span>` : html`<label for=${id}>${label}</label>`}
         ${required && html`<i aria-hidden="true">*</i>`}
-        ${
-          nullable &&
-          html`<button type="button" class="chip" aria-pressed=${value === null}
+        ${nullable && html`<button type="button" class="chip" aria-pressed=${value === null}
             onClick=${() => set(value === null ? undefined : null)}>
             null
-          </button>`
-        }
+          </button>`}
         ${
           !required &&
           value !== undefined &&
           (wide || kind === "boolean") &&
-          html`<${Drop} label=${`Leave out ${name}`} onClick=${() => set(undefined)} />`
-        }
-      </div>`
-    }
+          html`<${Drop} label=${`Leave out ${name}`} onClick=${() => set(undefined)} />`}
+      </div>`}
     <div class="field-value">
       ${
         wide && (value === undefined || value === null)
           ? html`<${Add} onClick=${() => set(initial(given, env.root) ?? empty)}>Add${bare ? "" : ` ${name}`}<//>`
-          : html`<${CONTROLS[kind]} ...${props} />`
-      }
+          : html`<${CONTROLS[kind]} ...${props} />`}
       <div id=${`${id}-help`}>
         ${problem && kind !== "union" && html`<p class="problem">${problem}</p>`}
         ${description && !bare && html`<p class="help">${description}</p>`}

@@ -352,9 +352,7 @@ export function Overlays() {
         </div>`,
       )}
     </div>
-    ${
-      question &&
-      html`<${Dialog} title=${question.title} onClose=${() => answer(false)} actions=${html`
+    ${question && html`<${Dialog} title=${question.title} onClose=${() => answer(false)} actions=${html`
           <${Button} onClick=${() => answer(false)}>Cancel<//>
           <${Button} kind=${question.danger ? "danger" : "primary"} action="confirm" onClick=${() => answer(true)}>${question.action}<//>`}>
         <p class="soft">${question.text}</p>

@@ -31,12 +31,9 @@ export default function Apps({ path: [id] }) {
   };
   return html`<div class="page">
     <h1>Apps</h1>
-    ${
-      !apps.length &&
-      html`<${Empty} icon="app" title="No tool has a page">
+    ${!apps.length && html`<${Empty} icon="app" title="No tool has a page">
         Servers can offer pages for the results of their tools (MCP Apps).
-      <//>`
-    }
+      <//>`}
     ${apps.map(
       (tool) => html`<${Card} key=${tool.id} title=${tool.title || tool.name} data-item=${tool.id}
         actions=${html`<${Button} action="open" icon="app" onClick=${() => open(tool.id)}>Open<//>`}>
@@ -77,18 +74,13 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
   return html`<${Card} data-app=${view.view} title=${view.title} actions=${html`
       <${Tag} title="It runs in an isolated frame, and can reach only the origins listed here">page of ${view.server}<//>
       <${Button} kind="quiet" icon="again" action="reload" aria-label="Load the page again" onClick=${again} />
-      ${
-        onClose &&
-        html`<${Button} kind="quiet" icon="close" action="close" aria-label="Close the page"
+      ${onClose && html`<${Button} kind="quiet" icon="close" action="close" aria-label="Close the page"
           onClick=${async () => (await leave(), await attempt(del(`/apps/${view.view}`)), onClose())} />`
       }`}>
     ${view.reaches.length > 0 && html`<p class="faint">It can reach ${view.reaches.join(", ")}.</p>`}
-    ${
-      wanted.length > 0 &&
-      html`<p class="row">
+    ${wanted.length > 0 && html`<p class="row">
         It requests access to: ${wanted.join(", ")}. <${Button} action="permit" onClick=${permit}>Allow<//>
-      </p>`
-    }
+      </p>`}
     <${Questions} id=${view.view} />
     ${
       stopped
@@ -97,8 +89,7 @@ export function AppView({ view: id, tool, call, chat, resource, onClose }) {
           sandbox="allow-scripts allow-same-origin"
           allow=${view.granted.map((name) => name.replace("_", "-")).join("; ")}
           style=${{ display: "block", width: "100%", height: `${height}px`, border: view.border ? "1px solid var(--line)" : "0", borderRadius: "8px" }}
-          src=${`${view.url}#${encodeURIComponent(location.origin)}`} />`
-    }
+          src=${`${view.url}#${encodeURIComponent(location.origin)}`} />`}
   <//>`;
 }
 

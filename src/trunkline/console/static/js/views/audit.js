@@ -34,8 +34,7 @@ function Opened({ entry }) {
       html`<div class="row">
         <${Button} class="small" action="why" onClick=${explain}>Why?<//>
         <${Button} class="small" action="rule" onClick=${() => setRule(!rule)}>Draft a rule from this<//>
-      </div>`
-    }
+      </div>`}
     ${why && html`<${Decision} found=${why} />`}${rule && html`<${RuleDraft} act=${act} />`}
   </div>`;
 }
@@ -83,12 +82,9 @@ export default function Audit() {
       <h1>Audit</h1><span class="grow" />
       <${Button} icon="check" action="verify" onClick=${async () => setVerdict(await attempt(post("/audit/verify")))}>Verify the trail<//>
     </header>
-    ${
-      verdict &&
-      html`<p class="note ${verdict.ok ? "ok" : "bad"}" role="status">
+    ${verdict && html`<p class="note ${verdict.ok ? "ok" : "bad"}" role="status">
         ${verdict.ok ? `The trail is intact: ${plural(verdict.entries, "entry").replace("entrys", "entries")}.` : verdict.problem}
-      </p>`
-    }
+      </p>`}
     <div class="row filters">
       <${Search} label="Search the trail" placeholder="Tool, rule, argument" value=${filter.text}
         onInput=${(value) => set("text", value)} />

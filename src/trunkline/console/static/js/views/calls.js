@@ -11,29 +11,8 @@ import { Result } from "../result.js";
 import { check, initial, SchemaForm } from "../schema_form.js";
 import { cancelCall, link, loadSaved, navigate, pending, removeSaved, runCall, useCall, useRoute, useStore } from "../store.js";
 import {
-  ago,
-  attempt,
-  Button,
-  bytes,
-  Card,
-  confirmDialog,
-  Copy,
-  Dialog,
-  Diff,
-  Dot,
-  dotted,
-  Empty,
-  html,
-  Icon,
-  plural,
-  seconds,
-  Spinner,
-  Split,
-  Tag,
-  toast,
-  useRef,
-  useState,
-  VirtualList,
+  ago, attempt, Button, bytes, Card, confirmDialog, Copy, Dialog, Diff, Dot, dotted, Empty, html, Icon, plural, seconds, Spinner, Split,
+  Tag, toast, useRef, useState, VirtualList,
 } from "../ui.js";
 
 const STATES = {
@@ -76,18 +55,14 @@ export function Runner({ kind, id, verb = "Run", schema, target = () => id, comp
     ${
       shown?.state === "running"
         ? html`<${Button} icon="stop" action="cancel" onClick=${() => attempt(cancelCall(shown.id))}>Cancel<//>`
-        : html`<${Button} kind="primary" icon="play" action="run" type="submit">${verb}<//>`
-    }
+        : html`<${Button} kind="primary" icon="play" action="run" type="submit">${verb}<//>`}
     <${Button} icon="saved" action="save" onClick=${() => setNaming(true)}>Save call<//>${actions}
     <span class="grow"></span>
-    ${
-      connection &&
-      html`<span class="faint">
+    ${connection && html`<span class="faint">
         Copy as ${copies(id, connection, structured).map(
           ([label, text]) => html`<${Copy} key=${label} label=${label} text=${() => text(value)} />`,
         )}
-      </span>`
-    }
+      </span>`}
   </div>`;
   const onKeyDown = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && run(event);
   return html`
@@ -100,8 +75,7 @@ export function Runner({ kind, id, verb = "Run", schema, target = () => id, comp
               complete=${complete && ((name, text) => complete(name, text, value))} />
             ${buttons}
           <//>`
-          : html`<div class="actions">${buttons}</div>`
-      }
+          : html`<div class="actions">${buttons}</div>`}
     </form>
     ${shownId && html`<${CallResult} key=${shownId} id=${shownId} />`}
     <${Earlier} calls=${calls.filter((call) => call !== shown)}
@@ -147,8 +121,7 @@ export function CallResult({ id }) {
             <span class="faint">${(!asked && (progress?.message || task?.message || part)) || waits}</span>`
           : call.result || call.error || call.truncated || state !== "done"
             ? html`<${Result} call=${call} />`
-            : html`<${Spinner} label="Loading" />`
-      }
+            : html`<${Spinner} label="Loading" />`}
       ${
         changes &&
         (changes.same
@@ -311,19 +284,15 @@ export default function Calls({ path: [id] }) {
         ? html`
           <div class="head">
             <h1>${chosen?.target || "Call"}</h1>
-            ${
-              chosen &&
-              html`<p class="soft">
+            ${chosen && html`<p class="soft">
                 ${`By ${chosen.by}, ${ago(chosen.started)} · `}
                 <a href=${`${link(`${chosen.kind}s`, chosen.target)}?call=${segment(id)}`}>Open the ${chosen.kind}</a>
-              </p>`
-            }
+              </p>`}
           </div>
           ${chosen && html`<${Card} title="Arguments"><${Arguments} value=${chosen.arguments} /><//>`}
           <${CallResult} key=${id} id=${id} />`
         : html`<${Empty} icon="calls" title=${plural(calls.length, "call")}>
           Choose one to see its arguments and its result.
-        <//>`
-    }
+        <//>`}
   <//>`;
 }

@@ -6,21 +6,7 @@ import { Markdown } from "../markdown.js";
 import { check, initial, SchemaForm } from "../schema_form.js";
 import { data, link, navigate, pending, runCall, useStore } from "../store.js";
 import {
-  Button,
-  Code,
-  Dialog,
-  Empty,
-  ErrorNote,
-  Icon,
-  Search,
-  ago,
-  attempt,
-  confirmDialog,
-  count,
-  html,
-  seconds,
-  useEffect,
-  useState,
+  Button, Code, Dialog, Empty, ErrorNote, Icon, Search, ago, attempt, confirmDialog, count, html, seconds, useEffect, useState,
 } from "../ui.js";
 import { AppView } from "./app_view.js";
 import { CallResult } from "./calls.js";
@@ -238,17 +224,14 @@ function Composer({ chat, onSend }) {
     }
   };
   return html`<div class="composer">
-    ${
-      attached.length > 0 &&
-      html`<div class="row">
+    ${attached.length > 0 && html`<div class="row">
         ${attached.map(
           (row) => html`<button type="button" class="chip" key=${row.id} aria-label="Remove ${row.name}"
             onClick=${() => setAttached(attached.filter((other) => other !== row))}>
             ${row.name} ×
           </button>`,
         )}
-      </div>`
-    }
+      </div>`}
     <textarea aria-label="Message" placeholder="Ask, or tell the model what to do" data-field="/text" rows="1"
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} />
     <div class="row">
@@ -259,8 +242,7 @@ function Composer({ chat, onSend }) {
           ? html`<${Button} icon="stop" action="cancel" onClick=${() => attempt(post(at(chat.id, "/cancel")))}>Stop<//>`
           : html`<${Button} kind="primary" action="send" disabled=${!ready} onClick=${send}>
             Send
-          <//>`
-      }
+          <//>`}
     </div>
     ${picking && html`<${Picker} onPick=${pick} onClose=${() => setPicking(false)} />`}
   </div>`;
@@ -356,8 +338,7 @@ function Guided() {
           ? html`<${GuidedTool} id=${chosen} onRun=${run} onBack=${() => setChosen(null)} />`
           : html`
             <${Search} label="Search tools" placeholder="Which tool?" value=${text} onInput=${setText} />
-            <${Picks} rows=${rows} onPick=${(row) => setChosen(row.id)} />`
-      }
+            <${Picks} rows=${rows} onPick=${(row) => setChosen(row.id)} />`}
     </div>
   </div>`;
 }
@@ -404,8 +385,7 @@ export default function Chat({ path: [id] }) {
             <${Empty} icon="chat" title="What should be done?">
               The model can use the tools of your servers. Calls that your policy does not allow need your approval.
             <//>
-          </div>`
-      }
+          </div>`}
       <${Composer} key=${id} chat=${chat} onSend=${send} />
     </div>
   </div>`;

@@ -106,13 +106,10 @@ export default function Dashboard() {
   return html`<section class="page" data-view="dashboard" aria-label="Dashboard">
     <header class="page-head">
       <h1>Dashboard</h1>
-      ${
-        one &&
-        html`<button type="button" class="chip" aria-pressed="true" aria-label="Show all servers"
+      ${one && html`<button type="button" class="chip" aria-pressed="true" aria-label="Show all servers"
           onClick=${() => setChosen("")}>
           ${one.name} ×
-        </button>`
-      }
+        </button>`}
       <span class="grow" />
       <${Chips} label="Time" tabs=${WINDOWS} value=${window} onChange=${setWindow} />
     </header>

@@ -22,25 +22,17 @@ export default function Inbox({ path: [id] }) {
   return html`<div class="page inbox">
     <div class="card-head">
       <h1>Inbox</h1>
-      ${
-        permission === "default" &&
-        html`<${Button} icon="bell" action="notify"
+      ${permission === "default" && html`<${Button} icon="bell" action="notify"
           onClick=${async () => setPermission(await Notification.requestPermission())}>
           Notify me on this desktop
-        <//>`
-      }
+        <//>`}
     </div>
-    ${
-      !open.length &&
-      html`<${Empty} icon="inbox" title="No open questions">
+    ${!open.length && html`<${Empty} icon="inbox" title="No open questions">
         Calls that need your approval and questions from servers appear here.
-      <//>`
-    }
+      <//>`}
     ${open.map((item, i) => html`<${InboxCard} key=${item.id} item=${item} order=${order} focus=${id ? item.id === id : i === 0} />`)}
     ${blocked.length > 0 && html`<${Blocked} items=${blocked} />`}
-    ${
-      closed.length > 0 &&
-      html`
+    ${closed.length > 0 && html`
         <h2 class="section">Answered</h2>
         ${closed.map(
           (item) => html`<div class="answered" key=${item.id} data-inbox=${item.id} data-outcome=${item.closed.outcome}>
@@ -52,8 +44,7 @@ export default function Inbox({ path: [id] }) {
             <span class="faint">${item.closed.window && item.closed.window !== WINDOW ? "in another window" : ""}</span>
             <span class="faint">${ago(item.closed.at)}</span>
           </div>`,
-        )}`
-    }
+        )}`}
   </div>`;
 }
 
@@ -109,8 +100,7 @@ export function InboxCard({ item, order, focus }) {
             ? html`<a class="mono" href=${link("tools", item.item)}>${name}</a>`
             : html`<span class="mono">
               ${name}
-            </span>`
-        }
+            </span>`}
       </h2>
       <span class="faint"><${Deadline} item=${item} /></span>
     </div>
@@ -147,9 +137,7 @@ function Allows({ choices, off, onPick, values, children }) {
     <ul class="scopes faint">
       ${near.filter((choice) => choice.detail).map(({ scope, label, detail }) => html`<li key=${scope}><b>${label}</b> ${detail}</li>`)}
     </ul>
-    ${
-      far.length > 0 &&
-      html`<details class="scopes faint">
+    ${far.length > 0 && html`<details class="scopes faint">
         <summary>More ways to allow it</summary>
         ${far.map((choice) =>
           choice.scope === "alike"
@@ -181,12 +169,9 @@ function Alike({ values, detail, button }) {
           ${Object.keys(values || {}).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
         </select>
       </label>
-      ${
-        vary &&
-        html`<label class="row">
+      ${vary && html`<label class="row">
           like <input class="short mono" value=${like} placeholder="anything" onInput=${(event) => setLike(event.target.value)} />
-        </label>`
-      }
+        </label>`}
     </div>`;
 }
 
@@ -203,19 +188,15 @@ function Approval({ item, answer, off }) {
     ${
       edited
         ? html`<${SchemaForm} json schema=${schema} value=${edited} onChange=${setEdited} problems=${problems} />`
-        : html`<${Arguments} value=${item.arguments} />`
-    }
+        : html`<${Arguments} value=${item.arguments} />`}
     ${item.command && html`<p class="faint">Runs <code>${[].concat(item.command).join(" ")}</code></p>`}
     <${Warnings} lines=${[...(item.warnings || []), ...tainted]} />
     ${item.changed?.length > 0 && html`<${Diff} lines=${item.changed} />`}<${Why} lines=${[item.reason]} />
     <${Allows} choices=${choices} off=${off || Object.keys(problems).length > 0} onPick=${allow}
       values=${item.arguments}>
-      ${
-        item.editable &&
-        html`<${Button} icon="edit" action="edit" onClick=${() => setEdited(edited ? null : item.arguments || {})}>
+      ${item.editable && html`<${Button} icon="edit" action="edit" onClick=${() => setEdited(edited ? null : item.arguments || {})}>
           ${edited ? "Undo changes" : "Edit…"}
-        <//>`
-      }
+        <//>`}
       <${Deny} off=${off} onClick=${() => answer({ allow: false })} />
     <//>`;
 }
@@ -239,8 +220,7 @@ function Editable({ label, content, onChange, server }) {
     ${
       text
         ? html`<textarea rows="3" value=${text.text} onInput=${(event) => onChange({ ...text, text: event.target.value })} />`
-        : html`<${Blocks} blocks=${[].concat(content)} server=${server} />`
-    }
+        : html`<${Blocks} blocks=${[].concat(content)} server=${server} />`}
   </label>`;
 }
 
@@ -259,39 +239,30 @@ function SamplingRequest({ item, answer, off }) {
     });
   return html`
     <div class="stack">
-      ${
-        request.systemPrompt !== undefined &&
-        html`<label class="stack">
+      ${request.systemPrompt !== undefined && html`<label class="stack">
           <span class="faint">system prompt</span>
           <textarea rows="2" data-field="/systemPrompt" value=${request.systemPrompt}
             onInput=${(event) => put({ systemPrompt: event.target.value })} />
-        </label>`
-      }
+        </label>`}
       ${request.messages.map(
         (message, i) => html`<${Editable} key=${i} label=${message.role} content=${message.content}
           server=${item.server}
           onChange=${(content) => put({ messages: request.messages.with(i, { ...message, content }) })} />`,
       )}
       <div class="row">
-        ${
-          item.models?.length > 1 &&
-          html`<label class="row faint">
+        ${item.models?.length > 1 && html`<label class="row faint">
             model <select value=${model} onChange=${(event) => setModel(event.target.value)}>
               ${item.models.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
             </select>
-          </label>`
-        }
+          </label>`}
         <label class="row faint">
           at most <input class="short" inputmode="numeric" value=${request.maxTokens}
             onInput=${(event) => put({ maxTokens: Number(event.target.value) || request.maxTokens })} /> tokens
         </label>
-        ${
-          item.context &&
-          html`<label class="check">
+        ${item.context && html`<label class="check">
             <input type="checkbox" checked=${context} onChange=${(event) => setContext(event.target.checked)} />
             Include the requested context
-          </label>`
-        }
+          </label>`}
       </div>
     </div>
     <${Warnings} lines=${item.notes} />

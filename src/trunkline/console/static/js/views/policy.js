@@ -2,23 +2,7 @@
 import { del, get, on, post, put, segment } from "../api.js";
 import { Field, Select } from "../fields.js";
 import { useStore } from "../store.js";
-import {
-  ago,
-  attempt,
-  Button,
-  Card,
-  Code,
-  confirmDialog,
-  dotted,
-  ErrorNote,
-  html,
-  Tag,
-  toast,
-  useEffect,
-  useLoad,
-  useRef,
-  useState,
-} from "../ui.js";
+import { ago, attempt, Button, Card, Code, confirmDialog, dotted, ErrorNote, html, Tag, toast, useEffect, useLoad, useRef, useState } from "../ui.js";
 
 export const EFFECTS = { allow: "ok", ask: "warn", deny: "bad" };
 
@@ -130,8 +114,7 @@ function Grants({ grants }) {
               <${Button} class="small" action="revoke" onClick=${() => revoke(grant)}>Revoke…<//>
             </div>`,
           )
-        : html`<p class="faint">None. Approving more than one call creates a grant.</p>`
-    }
+        : html`<p class="faint">None. Approving more than one call creates a grant.</p>`}
   <//>`;
 }
 
@@ -184,16 +167,13 @@ export default function Policy() {
     <div class="columns wide-first">
       <div>
         <${Editor} text=${text ?? policy.text} problems=${problems} onInput=${setText} />
-        ${
-          problems.length > 0 &&
-          html`<ul class="problems" aria-live="polite">
+        ${problems.length > 0 && html`<ul class="problems" aria-live="polite">
             ${problems.map(
               (one) => html`<li>
                 <${Tag} tone=${refusal ? "bad" : "warn"}>${one.line ? `line ${one.line}` : "file"}<//> ${one.text}
               </li>`,
             )}
-          </ul>`
-        }
+          </ul>`}
         ${policy.exists === false && html`<p class="faint">There is no such file yet; saving creates it.</p>`}
         ${tests && html`<${Tests} ...${tests} />`}
       </div>

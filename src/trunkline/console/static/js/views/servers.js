@@ -4,31 +4,8 @@ import { Field, Select, useEnd } from "../fields.js";
 import { Markdown } from "../markdown.js";
 import { link, navigate, useStore } from "../store.js";
 import {
-  ago,
-  attempt,
-  Button,
-  Card,
-  Code,
-  confirmDialog,
-  count,
-  Dialog,
-  Dot,
-  dotted,
-  Empty,
-  ErrorNote,
-  html,
-  Icon,
-  KeyValue,
-  plural,
-  Spinner,
-  Tabs,
-  Tag,
-  toast,
-  useEffect,
-  useLayoutEffect,
-  useLoad,
-  useRef,
-  useState,
+  ago, attempt, Button, Card, Code, confirmDialog, count, Dialog, Dot, dotted, Empty, ErrorNote, html, Icon, KeyValue, plural, Spinner,
+  Tabs, Tag, toast, useEffect, useLayoutEffect, useLoad, useRef, useState,
 } from "../ui.js";
 
 const LINES = 1000; // Of stderr: as many as the console keeps.
@@ -87,12 +64,9 @@ const ServerRow = ({ server, onTrust }) => html`<article class="server" data-ite
   <div class="grow">
     <h2><a href=${link("servers", server.name)}>${server.name}</a><${State} server=${server} /></h2>
     <p class="cut"><code class="faint" title=${server.url || server.command}>${server.url || server.command}</code></p>
-    ${
-      server.reason &&
-      html`
+    ${server.reason && html`
         <p class="reason ${severity(server)}">${server.reason}</p>
-        ${server.fix && html`<p class="soft">${server.fix}</p>`}`
-    }
+        ${server.fix && html`<p class="soft">${server.fix}</p>`}`}
   </div>
   <p class="faint">
     ${offers(server) && html`${offers(server)}<br />`}
@@ -118,9 +92,7 @@ function TrustDialog({ name, onClose }) {
   const approve = () => attempt(post(at(name, "/trust"), { fingerprint: found.fingerprint }).then(onClose));
   return html`<${Dialog} title="Run this command for “${name}”?" wide onClose=${onClose}>
     <${ErrorNote} error=${error} />
-    ${
-      found &&
-      html`
+    ${found && html`
         <p class="soft">It runs on this computer with your rights: it can read and change your files and use the network.</p>
         <ol class="words" aria-label="Command, word by word">
           ${found.command.map((word, index) => html`<li key=${index}><code>${visible(word)}</code></li>`)}
@@ -133,13 +105,10 @@ function TrustDialog({ name, onClose }) {
               ],
               ["Configured in", html`<code>${found.source}</code>`],
             ]} />
-        ${
-          found.notes.length > 0 &&
-          html`<div class="note warn">
+        ${found.notes.length > 0 && html`<div class="note warn">
             <${Icon} name="warn" />
             <div>${found.notes.map((note) => html`<p>${note}</p>`)}</div>
-          </div>`
-        }
+          </div>`}
         <div class="row end" ref=${safe}>
           <label class="row grow">
             <input type="checkbox" checked=${read} onChange=${(event) => setRead(event.target.checked)} />
@@ -147,8 +116,7 @@ function TrustDialog({ name, onClose }) {
           </label>
           <${Button} action="cancel" onClick=${onClose}>Do not run<//>
           <${Button} kind="danger" action="trust" disabled=${!read} onClick=${approve}>Trust and run<//>
-        </div>`
-    }
+        </div>`}
   <//>`;
 }
 
@@ -170,8 +138,7 @@ function Stderr({ server }) {
           ? html`<div class="code wrap">
             <pre class="stderr" ...${end} tabIndex="0" role="log" aria-label="Output of ${server.name}">${lines.join("\n")}</pre>
           </div>`
-          : html`<p class="faint">No output yet.</p>`
-      }
+          : html`<p class="faint">No output yet.</p>`}
     <//>`
   );
 }
@@ -199,8 +166,7 @@ function Doctor({ server }) {
             </li>`,
           )}
         </ul>`
-        : html`<p class="faint">Checks the command, the connection, the login and the definitions, and shows how to fix problems.</p>`
-    }
+        : html`<p class="faint">Checks the command, the connection, the login and the definitions, and shows how to fix problems.</p>`}
   <//>`;
 }
 
@@ -240,8 +206,7 @@ function Entry({ server }) {
           <div class="row">
             <${Button} kind="primary" action="save" onClick=${save}>Save<//>
             <${Button} onClick=${() => setText(null)}>Cancel<//>
-          </div>`
-    }
+          </div>`}
     <p class="faint break">
       ${found.file}${found.line ? `:${found.line}` : ""}
       . Secrets are masked; a masked one that you leave as it is keeps its value.
@@ -330,9 +295,7 @@ function RegistryFields({ draft, set }) {
       <${Button} action="look" disabled=${!url} onClick=${() => look({ url })}>Load<//>
       <label class="button">From a file…<input class="sr" type="file" accept=".json" onChange=${read} /></label>
     </div>
-    ${
-      found &&
-      html`
+    ${found && html`
         <p class="note"><span><b>${found.id}</b><br />${found.description}${found.notes?.map((note) => html`<br />${note}`)}</span></p>
         <${Field} label="Run as">
           <${Select} options=${found.choices.map((choice, index) => [index, choice.label])}
@@ -418,8 +381,7 @@ function ImportDialog({ onClose }) {
       !value.apps.length &&
       html`<p class="soft">
         No server was found in the configuration files of other applications, such as Claude Desktop, Cursor or VS Code. Use Add server.
-      </p>`
-    }
+      </p>`}
     ${value?.apps.map(
       (app) =>
         html`
@@ -471,10 +433,8 @@ export default function Servers({ path: [name], query }) {
               </div>`
               : html`<${Empty} icon="servers" title="No servers yet">
                 Add one by its command or address, or import those of another application.
-              <//>`
-          }
-        </div>`
-    }
+              <//>`}
+        </div>`}
     ${trust && html`<${TrustDialog} name=${trust} onClose=${() => setTrust(null)} />`}
     ${"add" in query && html`<${AddDialog} onClose=${back} />`}
     ${"import" in query && html`<${ImportDialog} onClose=${back} />`}`;

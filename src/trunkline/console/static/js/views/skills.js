@@ -16,9 +16,7 @@ function Skill({ item }) {
   const files = item.definition?.resources; // Or "dynamic": the skill is generated.
   return html`
     <${Runner} kind="skill" id=${item.id} verb="Load" />
-    ${
-      Array.isArray(files) &&
-      html`<${Card} title="Files">
+    ${Array.isArray(files) && html`<${Card} title="Files">
         ${files.map(
           (file) => html`<a class="reslink" key=${file.uri} href=${link("resources", `${item.server}/${file.uri}`)}>
             <${Icon} name="resources" /><b>${file.uri.slice(folder.length)}</b><span class="faint">${bytes(file.size)}</span>

@@ -53,15 +53,10 @@ function Tool({ item }) {
   return html`
     ${waiting.map((entry) => html`<${InboxCard} key=${entry.id} item=${entry} />`)}
     <${Tabs} label="Tool" value=${tab} onChange=${setTab} tabs=${tabs} />
-    ${
-      tab === "try" &&
-      html`<${Runner} kind="tool" id=${id} schema=${definition.inputSchema || {}} connection=${item.connection}
-        structured=${!!definition.outputSchema} />`
-    }
+    ${tab === "try" && html`<${Runner} kind="tool" id=${id} schema=${definition.inputSchema || {}} connection=${item.connection}
+        structured=${!!definition.outputSchema} />`}
     ${tab === "app" && html`<${App} tool=${id} />`}
-    ${
-      tab === "definition" &&
-      html`
+    ${tab === "definition" && html`
         <${Card} title="A model's call"><${KeyValue} items=${Object.entries(item.decision)} /><//>
         <${Card} title="Definition"><${Code} text=${JSON.stringify(definition, null, 2)} label="Definition" /><//>`
     }`;

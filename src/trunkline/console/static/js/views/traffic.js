@@ -5,29 +5,8 @@ import { Field, Select } from "../fields.js";
 import { Data } from "../result.js";
 import { link, navigate, useStore } from "../store.js";
 import {
-  attempt,
-  Button,
-  bytes,
-  Card,
-  Chips,
-  clock,
-  confirmDialog,
-  Dialog,
-  Diff,
-  dotted,
-  Empty,
-  ErrorNote,
-  html,
-  KeyValue,
-  plural,
-  Search,
-  Tag,
-  useEffect,
-  useLoad,
-  useMemo,
-  useRef,
-  useState,
-  VirtualList,
+  attempt, Button, bytes, Card, Chips, clock, confirmDialog, Dialog, Diff, dotted, Empty, ErrorNote, html, KeyValue, plural, Search, Tag,
+  useEffect, useLoad, useMemo, useRef, useState, VirtualList,
 } from "../ui.js";
 
 const MOST = 20_000; // Rows that the page keeps: as many as the console does.
@@ -161,12 +140,9 @@ function Row({ row, nested, current, compared }) {
       ${row.status ?? (isBad(row) ? row.kind : row.kind === "response" ? "ok" : "")}
     </span>
     <span class="latency">
-      ${
-        row.ms != null &&
-        html`
+      ${row.ms != null && html`
           <i class=${toneOf(row)} style=${{ width: `${Math.min(1, Math.max(0.03, Math.log10(1 + row.ms) / 4)) * 100}%` }} />
-          ${latency(row.ms)}`
-      }
+          ${latency(row.ms)}`}
     </span>
   </a>`;
 }
@@ -218,8 +194,7 @@ function Message({ seq, rows, version, onCompare }) {
         found.direction === "out" &&
         html`<${Button} kind="primary" icon="again" action="replay" onClick=${replay}>
           Replay
-        <//>`
-      }
+        <//>`}
       <${Button} action="diff" onClick=${() => onCompare(found)}>Compare with…<//>
       ${family
         .filter((row) => row.seq !== seq && row.kind !== "http")
@@ -232,12 +207,9 @@ function Message({ seq, rows, version, onCompare }) {
       (found.message == null || found.kind === "error") &&
       html`<p class="note ${isBad(found) ? "bad" : ""}">
         ${found.summary}
-      </p>`
-    }
+      </p>`}
     ${found.message != null && html`<${Card} title="Message"><${Data} tree value=${found.message} /><//>`}
-    ${
-      http &&
-      html`<${Card} title="HTTP"
+    ${http && html`<${Card} title="HTTP"
         actions=${http.status && html`<${Tag} tone=${http.status >= 400 ? "bad" : "ok"}>${http.status}<//>`}>
         <p class="break"><code>${http.method} ${http.url}</code></p>
         <${Headers} title="Request" headers=${http.request_headers} />
@@ -326,16 +298,13 @@ export default function Traffic({ path }) {
             health checks
           </button>
         </div>
-        ${
-          left &&
-          html`<p class="note">
+        ${left && html`<p class="note">
             Comparing #
             ${left.seq} ${left.method} with ${seq && seq !== left.seq ? `#${seq}` : "…: choose the second message"} <button type="button"
               class="plain-button" onClick=${() => setLeft(null)}>
               Stop
             </button>
-          </p>`
-        }
+          </p>`}
       </div>
       ${
         items.length
@@ -344,20 +313,15 @@ export default function Traffic({ path }) {
             render=${(item) => html`<${Row} ...${item} current=${item.row.seq === seq} compared=${left?.seq === item.row.seq} />`} />`
           : html`<${Empty} icon="traffic" title=${rows.length ? "Nothing matches" : "No messages yet"}>
             ${rows.length ? "Change the filter." : "They appear here as soon as a server is used."}
-          <//>`
-      }
+          <//>`}
     </section>
-    ${
-      seq &&
-      html`<div class="detail">
+    ${seq && html`<div class="detail">
         <a class="back" href="/traffic">Traffic</a>
         ${
           left && left.seq !== seq
             ? html`<${Comparison} left=${left.seq} right=${seq} onClose=${() => setLeft(null)} />`
-            : html`<${Message} seq=${seq} rows=${rows} version=${version} onCompare=${setLeft} />`
-        }
-      </div>`
-    }
+            : html`<${Message} seq=${seq} rows=${rows} version=${version} onCompare=${setLeft} />`}
+      </div>`}
     ${saving && html`<${RecordDialog} names=${names} chosen=${filter.server} onClose=${() => setSaving(false)} />`}
   </div>`;
 }
