@@ -180,7 +180,7 @@ async def test_a_lost_value_is_noticed_with_the_next_write(own_redis: RedisServe
 
 
 async def _lose(server: RedisServer, backplane: RedisBackplane) -> None:
-    """Take back what a process wrote last, as a replica does that lagged behind."""
+    """Delete the last write of a process, as if a replica had lagged behind."""
     from redis.asyncio import Redis
 
     async with Redis.from_url(server.url) as client:

@@ -103,7 +103,7 @@ class MemoryStore:
         self.available: bool = True
 
     def set_available(self, available: bool) -> None:
-        """Let every call fail from now on, or none; subscribers learn that they may have missed something."""
+        """Make every call fail, or succeed again; subscribers are then notified that they may have missed messages."""
         recovered, self.available = available and not self.available, available
         if recovered:
             for backplane in self.backplanes:

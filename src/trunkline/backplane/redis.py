@@ -410,7 +410,7 @@ class RedisBackplane:
                 log.exception("the check of the backplane failed")
 
     async def _check(self) -> None:
-        """Look whether Redis answers and has what it acknowledged; start a new generation if not."""
+        """Check that Redis answers and still has the acknowledged writes; if it lost any, start a new generation."""
         if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
             # After so long without contact the hash has expired, which is no lost write.
             self._start_count()

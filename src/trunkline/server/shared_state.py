@@ -115,7 +115,7 @@ class SharedStateKeeper:
         Raises:
             BackplaneUnavailable: whether it was used cannot be known now.
         """
-        # A backplane that lost writes no longer knows which nonces of before were used.
+        # A backplane that lost writes no longer knows which earlier nonces were used.
         if nonce.partition(".")[0] != await _generation(self._backplane, self._worker.started):
             return False
         return await self._backplane.put(f"nonce:{nonce}", b"", ttl=self._limits.state_seconds, only_if_absent=True)

@@ -201,7 +201,7 @@ class AuthorizationServer:
         return table
 
     async def _serve(self, exchange: OAuthExchange, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._is_called_by_name(exchange):
+        if not self._has_own_host(exchange):
             await exchange.answer_json(
                 403, {"error": "invalid_request", "error_description": "The Host header names another server"}
             )
@@ -214,8 +214,8 @@ class AuthorizationServer:
             return
         await app(scope, receive, send)
 
-    def _is_called_by_name(self, exchange: OAuthExchange) -> bool:
-        """Return True if the Host header is ours; another name could be one that was rebound to this address."""
+    def _has_own_host(self, exchange: OAuthExchange) -> bool:
+        """Return True if the Host header names this server; any other name may be a DNS rebinding attack."""
         ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
         if self._settings.is_loopback:
             return urlsplit(f"//{host}").hostname in _LOOPBACK

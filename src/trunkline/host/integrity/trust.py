@@ -220,7 +220,7 @@ class TrustStore:
                     book = _TrustFile(approvals=[approval for _, approval in sorted(kept.items())])
                     write_private(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n")
         except OSError as error:
-            raise ConfigError(f"{path}: approvals cannot be kept: {error.strerror or error}.") from error
+            raise ConfigError(f"{path}: approvals cannot be stored: {error.strerror or error}.") from error
 
     def _read(self) -> dict[tuple[str, str], Approval]:
         content = read_private(str(self._path), what="approvals")

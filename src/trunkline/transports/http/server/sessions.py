@@ -103,11 +103,11 @@ class SessionLink(Link):
         self._opening = (id, transport)
 
     def end_opening(self) -> None:
-        """Called when that response was sent, or never will be."""
+        """Called when the response to the opening request was sent, or can no longer be sent."""
         self._opening = None
 
     async def drain(self) -> None:
-        """Wait until the client has read enough."""
+        """Wait until the client has read the GET stream down to the limit of pending bytes."""
         await self._session.get_stream.drain(self._limit)
 
     async def aclose(self) -> None:

@@ -73,7 +73,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         self._worker = worker
         #: The streams of other workers that are read here, by worker.
         self._reading: dict[str, dict[LogStream, tuple[SharedSession, tuple[RequestId, ...]]]] = {}
-        #: Since when the workers of these streams do not hear.
+        #: Since when the workers of these streams do not respond.
         self._silent: dict[str, float] = {}
         self._checking: asyncio.Task[None] | None = None
 
@@ -158,7 +158,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         return session
 
     async def _revive(self, request: HttpRequest, id: bytes) -> None:
-        """Hold the session that an id carries, if it may be used by the sender of a request; else do nothing."""
+        """Create the session that an id describes, if it belongs to the sender of the request; else do nothing."""
         await self._ready()
         worker, text = self._worker, id.decode("latin-1")
         facts = worker.ids.read(text)
@@ -300,7 +300,7 @@ class SharedSessionEndpoint(SessionEndpoint):
     # --- workers that are gone ---------------------------------------------------------------------------------------
 
     async def _watch(self, owner: str, stream: LogStream, session: SharedSession, ids: tuple[RequestId, ...]) -> None:
-        """Look whether the worker that produces a stream is there, now and regularly; answer in its place if not."""
+        """Check, now and regularly, that the worker that produces a stream is alive; if not, answer in its place."""
         self._reading.setdefault(owner, {})[stream] = (session, ids)
         resumed = WorkerMessage("resumed", session.facts.key, stream.name.encode())
         if owner == self._worker.id:
