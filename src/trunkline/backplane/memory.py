@@ -129,7 +129,7 @@ class MemoryStore:
             self._estimate, self._counted_at = self._count(), self.now()
         if self._estimate + cost > self._max_bytes:
             raise BackplaneUnavailable(
-                f"what the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
+                f"the store that the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
             )
         self._estimate += cost
 

@@ -137,7 +137,7 @@ class StateSeal:
 
     async def _open(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
-            raise InvalidSeal("it is longer than any that was sealed here")
+            raise InvalidSeal("it is too long for a state of this server")
         contents = _decode(self.texts.open(text), _Contents | str)
         if isinstance(contents, str):
             stored = await self.keeper.get(contents)

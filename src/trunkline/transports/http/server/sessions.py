@@ -571,7 +571,7 @@ class SessionEndpoint:
         """Continue the stream that an event belongs to, after that event; no other stream."""
         found = session.log.find(last)
         if found is None or not found[0].rewind(found[1]):
-            raise HTTPException(400, f"Last-Event-ID {last[:40]!r} is of no stream that is kept here")
+            raise HTTPException(400, f"Last-Event-ID {last[:40]!r} belongs to no stream that can be resumed here")
         response = SSEResponse(found[0], request.send)
         found[0].attach(response)
         return response

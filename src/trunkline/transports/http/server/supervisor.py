@@ -496,7 +496,7 @@ class Supervisor:
             # It cannot start: neither will the next one.
             self._fail(code)
         elif not worker.ready and any(each.slot == worker.slot for each in self._workers.values()):
-            log.error("a worker that was to replace another one could not start; the others stay")
+            log.error("a replacement worker could not start; the old workers keep running")
             self._replacing.clear()
         elif not worker.stopping:
             self._restart(worker, code)

@@ -223,7 +223,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         sent = await send(owner, WorkerMessage("message", session.facts.key, encode(message)))
         # If it is not certain, the answer is in the inbox of that worker, which reads it once it is connected.
         if sent is False and required:
-            raise HTTPException(410, "The worker that asked this has ended, and with it the request; call again")
+            raise HTTPException(410, "The worker that asked has ended, and its request with it; call again")
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         text = last.decode("latin-1")
         event = await session.shared_log.find(text)
         if event is None:
-            raise HTTPException(400, f"Last-Event-ID {text[:40]!r} is of no stream that is kept here")
+            raise HTTPException(400, f"Last-Event-ID {text[:40]!r} belongs to no stream that can be resumed here")
         if event.stream == GET_STREAM:
             await self._listen(session, request, after=text)
         else:

@@ -132,7 +132,7 @@ class SharedWorker:
             BackplaneUnavailable: it has not yet.
         """
         if not self._joined:
-            raise BackplaneUnavailable("the backplane cannot be reached; the server goes on trying")
+            raise BackplaneUnavailable("the backplane cannot be reached; the server keeps trying")
 
     async def aclose(self) -> None:
         """Leave; appends that are under way get a moment."""
