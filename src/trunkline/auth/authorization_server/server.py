@@ -216,10 +216,16 @@ class AuthorizationServer:
 
     def _has_own_host(self, exchange: OAuthExchange) -> bool:
         """Return True if the Host header names this server; any other name may be a DNS rebinding attack."""
-        ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
+        host = (exchange.header(b"host") or "").lower()
         if self._settings.is_loopback:
-            return urlsplit(f"//{host}").hostname in _LOOPBACK
-        return host.lower() in (ours.netloc.lower(), f"{(ours.hostname or '').lower()}:443")
+            try:
+                return urlsplit(f"//{host}").hostname in _LOOPBACK
+            except ValueError:
+                # Brackets that do not enclose an IPv6 address.
+                return False
+        # Clients leave the default port out, also if the issuer has it.
+        ours = urlsplit(self._settings.origin).netloc.lower()
+        return host.removesuffix(":443") == ours.removesuffix(":443")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
