@@ -21,7 +21,7 @@ server = Server(
 
 @server.tool
 async def change() -> bool:
-    """Tell every listener that the list of tools has changed."""
+    """Notify every listener that the list of tools has changed."""
     server.changed("tools")
     return True
 

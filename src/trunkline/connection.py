@@ -308,10 +308,11 @@ class Connection:
     def _start_received(self) -> None:  # since Python 3.12
         """Start the requests of one read eagerly, in order; called by the link, outside of any task.
 
-        Not before: one cancelled in the same read never starts, and all that do not suspend are answered in one write.
+        They start only after the whole read: a request that is cancelled in the same read never starts, and all that do
+        not suspend are answered in one write.
         """
         received, self._unstarted = self._unstarted or [], []
-        # So that no answer schedules a flush: what is queued leaves below, or with the answer after which none is open.
+        # Prevents each answer from scheduling a flush: what is queued is sent below, or with the last open answer.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:

@@ -176,6 +176,7 @@ DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
         TokenChallenge(),
         "token_endpoint",
     ),
+    ("a token endpoint with a bracket", {AS: metadata(token_endpoint="https://[")}, TokenChallenge(), "token_endpoint"),
     ("a token endpoint here", {AS: metadata(token_endpoint="http://127.0.0.1/t")}, TokenChallenge(), "token_endpoint"),
     (
         "a page that is a script",

@@ -138,7 +138,7 @@ CLAIMS = "The proof lacks jti, htm, htu or iat, or one of them has the wrong typ
 WAY = "The proof's signature algorithm is not accepted here"
 ADDRESS = "The proof is for another URL"
 TIME = "The proof is too old or from the future: check the clock"
-PRIVATE = "The proof contains a private key, which is compromised by that"
+PRIVATE = "The proof contains a private key, which is now compromised"
 FIT = "The key in the proof does not fit its signature algorithm"
 
 

@@ -69,7 +69,7 @@ async def test_a_redis_that_does_not_answer_costs_one_timeout(own_redis: RedisSe
             await backplane.get("a")
         for call in (backplane.get("a"), backplane.publish("b", b""), backplane.put("c", b"", ttl=1)):
             # Not sent at all: one probe finds out when Redis is back.
-            with pytest.raises(BackplaneUnavailable, match="goes on trying"):
+            with pytest.raises(BackplaneUnavailable, match="keeps trying"):
                 await call
         own_redis.resume()
         await until(lambda: backplane.available)
@@ -180,7 +180,7 @@ async def test_a_lost_value_is_noticed_with_the_next_write(own_redis: RedisServe
 
 
 async def _lose(server: RedisServer, backplane: RedisBackplane) -> None:
-    """Take back what a process wrote last, as a replica does that lagged behind."""
+    """Delete the last write of a process, as if a replica had lagged behind."""
     from redis.asyncio import Redis
 
     async with Redis.from_url(server.url) as client:

@@ -1,4 +1,4 @@
-"""An address that nobody may call, and who did."""
+"""An address that must not be called; records the requests that reach it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Canary:
         try:
             async with asyncio.timeout(10):
                 line = (await reader.readline()).decode("latin-1").strip()
-                # Browsers connect ahead of time and send nothing; that tells nobody anything but is noted all the same.
+                # Browsers connect ahead of time and send nothing; that leaks nothing, but is recorded too.
                 self.lines.append(line or "a connection")
                 writer.write(b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 0\r\n\r\n")
                 await writer.drain()

@@ -261,7 +261,7 @@ async def address(process: asyncio.subprocess.Process, home: Path) -> Api:
 
 
 def reserved_port() -> int:
-    """Return a free port that the system gives to nobody by itself, so that a command can listen there twice."""
+    """Return a free port that the system never assigns by itself, so that a command can listen there twice."""
     numbers = list(range(20_000, 30_000))  # Below the ephemeral ports of Linux, which start at 32768.
     random.shuffle(numbers)
     for number in numbers:

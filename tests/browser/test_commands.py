@@ -123,7 +123,7 @@ async def test_an_answer_that_comes_second_is_told_so(tmp_path: Path) -> None:
         name = await card.get_attribute("data-inbox")
 
         async def answer_first(route: Route) -> None:
-            # Somebody else answers between this click and its arrival.
+            # Another page answers between this click and its arrival.
             await api.request("POST", f"/inbox/{name}", {"allow": False})
             await route.continue_()
 

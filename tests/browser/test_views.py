@@ -41,7 +41,7 @@ async def used_console(folder: Path) -> AsyncIterator[tuple[Api, Surfer]]:
 
 
 async def ask(api: Api) -> None:
-    """Have three kinds of questions wait: of the model, a form, and a sampling request."""
+    """Create three waiting questions: of the model, a form, and a sampling request."""
     chat = (await api.request("POST", "/chats"))["chat"]["id"]
     await api.request("POST", f"/chats/{chat}/messages", {"text": "Write a note about the weekend."})
     for tool, arguments in {"ask-twice": {}, "trigger-sampling-request": {"prompt": "What to pack?"}}.items():

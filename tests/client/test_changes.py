@@ -389,3 +389,37 @@ async def test_unsubscribing_from_a_server_that_is_gone_is_no_error() -> None:
         server.stage.die()
         await settle()
         await client.unsubscribe("a:1")
+
+
+async def test_a_subscriber_beside_a_rejected_one_sends_its_own_request() -> None:
+    server = listening("handshake", {"resources/subscribe": None})
+    async with Client(server) as client, asyncio.timeout(10):
+        await client.ping()
+        first = asyncio.create_task(client.subscribe("a:1"))
+        await server.until(lambda: "resources/subscribe" in server.methods)
+        rejected = server.ids[-1]
+        second = asyncio.create_task(client.subscribe("a:1"))
+        await settle()
+        assert not second.done(), "subscribed before the server has answered"
+        server.table["resources/subscribe"] = {}
+        server.stage.put(ErrorResponse(rejected, ErrorObject(code=-32603, message="no")))
+        with pytest.raises(InternalError):
+            await first
+        await second
+        assert server.params_of("resources/subscribe") == [{"uri": "a:1"}, {"uri": "a:1"}]
+        await client.unsubscribe("a:1")
+    assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
+
+
+async def test_a_subscriber_beside_a_cancelled_one_sends_its_own_request() -> None:
+    server = listening("handshake", {"resources/subscribe": None})
+    async with Client(server) as client, asyncio.timeout(10):
+        await client.ping()
+        first = asyncio.create_task(client.subscribe("a:1"))
+        await server.until(lambda: "resources/subscribe" in server.methods)
+        second = asyncio.create_task(client.subscribe("a:1"))
+        await settle()
+        server.table["resources/subscribe"] = {}
+        first.cancel()
+        await second
+        assert server.params_of("resources/subscribe") == [{"uri": "a:1"}, {"uri": "a:1"}]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from trunkline import Client
+from trunkline.compat.features.host_guard import HostOriginGuardMiddleware
 
 PROGRAMS = Path(__file__).parent / "programs"
 HEADERS = {"x-team": "sky"}
@@ -67,3 +68,23 @@ async def test_a_server_for_fastmcp() -> None:
         client: Any = connected
         assert (await client.call_tool("team")).data == "sky"
         assert (await client.read_resource("users://ada/name"))[0].text == "name of ada"
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [(b"http://localhost:3000", 200), (b"https://evil.example", 403), (b"http://[", 403), (b"http://[::1", 403)],
+)
+async def test_the_origin_check_of_fastmcp_rejects_a_malformed_origin(origin: bytes, status: int) -> None:
+    found: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            found.append(message["status"])
+
+    headers = [(b"host", b"127.0.0.1:8000"), (b"origin", origin)]
+    scope = {"type": "http", "scheme": "http", "headers": headers, "server": ("127.0.0.1", 8000)}
+    await HostOriginGuardMiddleware(app)(scope, None, send)
+    assert found == [status]

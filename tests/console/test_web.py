@@ -245,7 +245,7 @@ async def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
         )
         assert fits[0] == 404
         refused = b"too_large"
-        # The connection may be closed before the client has sent the rest of the body, which nobody reads.
+        # The connection may be closed before the client has sent the rest of the body, which is not read.
         with suppress(aiohttp.ClientError):
             body = io.BytesIO(b'"%s"' % (b"x" * 2**23))
             refused = (await send(opened, "/api/inbox/x", method="POST", headers=headers, data=body))[2]

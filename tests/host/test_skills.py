@@ -23,7 +23,7 @@ LOAD = '[[rule]]\neffect = "allow"\nserver = ["a", "b"]\nkind = "skill"\n'
 
 
 class Person:
-    """Says yes, always where that is offered, and remembers what was asked."""
+    """Approves every request, with "always" if that is offered, and records the requests."""
 
     def __init__(self, remember: Any = "always") -> None:
         self.asked: list[ApprovalRequest] = []

@@ -22,18 +22,18 @@ class Inspector:
     """The Inspector, and our server at each transport."""
 
     def __init__(self, targets: dict[str, list[str]], home: Path) -> None:
-        """Know what to write to reach the server, and where the Inspector may keep files."""
+        """Store the arguments that reach the server, and the folder for the Inspector's files."""
         self._targets = targets
         self._environment = {**os.environ, "HOME": str(home)}
 
     def __call__(self, transport: str, method: str, *arguments: str) -> Any:
-        """Have it call a method, and read the JSON that it writes."""
+        """Call a method with the Inspector, and parse the JSON that it prints."""
         done = self.run(transport, method, *arguments)
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout)
 
     def run(self, transport: str, method: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Have it call a method, however that ends."""
+        """Call a method with the Inspector; its exit code is not checked."""
         command = [str(INSPECTOR), "--cli", *self._targets[transport], "--method", method, *arguments]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=False, env=self._environment, cwd=Path.cwd()

@@ -347,7 +347,7 @@ class SimulatedBackplane:
             raise
 
     def _send(self, operation: Callable[[], Coroutine[Any, Any, Any]], answer: asyncio.Future[Any]) -> None:
-        """Have the engine do something, even if this worker dies meanwhile; failures are drawn here."""
+        """Run an operation in the engine, even if this worker dies meanwhile; failures are drawn here."""
         engine, faults, random = self._engine, self._engine.faults, self._engine.random
         chance = random.random()
         if chance < faults.before:

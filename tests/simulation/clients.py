@@ -309,7 +309,7 @@ class SimulatedClient:
         await task
 
     async def tick(self) -> None:
-        """Have every session notified."""
+        """Make the server notify every session."""
         number = self.world.next_tick()
         await self.call("tick", {"number": number})
 

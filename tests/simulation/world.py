@@ -204,7 +204,7 @@ class _WireRequest(DirectExchange):
             self._gone.set_result(None)
 
     async def serve(self, scope: dict[str, Any]) -> None:
-        """Have the application answer; its errors are violations."""
+        """Call the application; its errors are violations."""
         receive, send = self.receive, self.send
         try:
             if CONNECTION_KEY in scope:

@@ -74,7 +74,7 @@ class SoakSession:
         self.revision = revision
         self.ledger = ledger
         self.id = ""
-        #: It is about to end: nobody uses it any more.
+        #: It is about to end, and is not used any more.
         self.closed = False
         #: It has tasks, and must not end.
         self.keep = False

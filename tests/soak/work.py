@@ -26,9 +26,9 @@ __all__ = ["Crowd"]
 ACTORS = 12
 STATELESS, LEGACY = 4, 8
 GET_LISTENERS, LISTENERS = 60, 40
-#: Seconds between two notices to everybody.
+#: Seconds between two notices to all clients.
 TICK_SECONDS = 1.0
-#: Everybody hears of the last notices within this time.
+#: All clients get the last notices within this time.
 SETTLE_SECONDS = 60.0
 #: Every worker has heard of the end of a session within this time, on a busy machine too.
 HEARD_SECONDS = 5.0
@@ -91,7 +91,7 @@ class Crowd:
                 await each.opened.wait()
 
     def start(self) -> None:
-        """Let everybody work until `stop`."""
+        """Run all clients until `stop`."""
         self._stopping = False
         seeds = [self._random.randrange(1 << 30) for _ in range(ACTORS + STATELESS + LEGACY)]
         work = [self._actor(random.Random(each)) for each in seeds[:ACTORS]]
@@ -100,7 +100,7 @@ class Crowd:
         self._running = [asyncio.create_task(each) for each in (*work, self._notices())]
 
     async def stop(self) -> None:
-        """Let everybody finish what is under way."""
+        """Wait until all clients have finished what is under way."""
         self._stopping = True
         await asyncio.gather(*self._running)
 
@@ -317,7 +317,7 @@ class Crowd:
         while not self._stopping:
             await self._notify(sender)
             await asyncio.sleep(TICK_SECONDS)
-        # Everybody must hear of these: nothing is killed any more, and what was sent before has arrived.
+        # All clients must get these: nothing is killed any more, and what was sent before has arrived.
         async with asyncio.timeout(SETTLE_SECONDS):
             for stream in self._streams:
                 await stream.opened.wait()
@@ -343,7 +343,7 @@ class Crowd:
             self._ledger.refused("a notice", begun, needs_redis=False)
 
     async def settle(self) -> None:
-        """Check who heard what, once everybody had the time to."""
+        """Check which notices each client got, after all had the time to."""
         heard = set[int]()
 
         def complete() -> bool:

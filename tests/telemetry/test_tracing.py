@@ -216,7 +216,7 @@ def test_a_gateway_without_opentelemetry_passes_the_context_on_but_no_baggage(tm
 
 @pytest.mark.parametrize(("setup", "traced"), [("", False), ("trace.set_tracer_provider(TracerProvider())", True)])
 def test_a_redis_backplane_alone_does_not_make_spans(setup: str, traced: bool) -> None:
-    """redis-py loads the API of OpenTelemetry where it is installed; every call would pay for spans of nobody."""
+    """redis-py loads the API of OpenTelemetry if it is installed; every call would pay for spans that are dropped."""
     program = f"""
 import sys
 from trunkline import Server

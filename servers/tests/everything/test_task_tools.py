@@ -30,7 +30,7 @@ def quick() -> Server:
 
 
 def researched(revision: str, *, heard: Heard | None = None, **options: Any) -> str:
-    """Have the research done by a client that calls the tool as any other, and return the report."""
+    """Call the research tool with an ordinary call, and return the report."""
     arguments = options.pop("arguments", UNCLEAR)
 
     async def main() -> str:

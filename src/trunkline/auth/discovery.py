@@ -130,9 +130,10 @@ def parse_server_metadata(answer: FetchResponse, *, url: str, issuer: str) -> Au
         endpoint = getattr(metadata, name)
         if endpoint is None:
             continue
+        parts = split_web_url(endpoint)
         # A remote issuer may not direct us to loopback addresses.
-        here = not is_loopback(urlsplit(issuer).hostname) and is_loopback(urlsplit(endpoint).hostname)
-        if not may_carry_secrets(endpoint) or urlsplit(endpoint).fragment or here:
+        here = parts is not None and not is_loopback(urlsplit(issuer).hostname) and is_loopback(parts.hostname)
+        if parts is None or not may_carry_secrets(endpoint) or parts.fragment or here:
             raise AuthError(
                 f"{who} has the {name} {endpoint[:200]!r}, which is not a public https URL: it is not used."
             )

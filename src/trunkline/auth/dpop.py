@@ -120,7 +120,7 @@ class DPoPPolicy:
 
         Raises:
             InvalidToken: a bound token came without a valid proof, or an unbound one where bound ones are required.
-            BackplaneUnavailable: whether the proof was used before cannot be known now.
+            BackplaneUnavailable: it is unknown now whether the proof was used before.
         """
         key = bound_thumbprint(principal)
         if key is None:
@@ -174,7 +174,7 @@ class ProofVerifier:
 
         Raises:
             InvalidProof: the proof is not valid; the message says why.
-            BackplaneUnavailable: whether it was used before cannot be known now.
+            BackplaneUnavailable: it is unknown now whether the proof was used before.
         """
         signer, payload = _verify_signature(proof)
         claims = _decode_claims(payload)
@@ -273,7 +273,7 @@ def _verify_signature(proof: str) -> tuple[str, bytes]:
     if header.crit is not None:
         raise InvalidProof("The proof has critical header parameters that are not supported here")
     if not _PRIVATE.isdisjoint(header.jwk):
-        raise InvalidProof("The proof contains a private key, which is compromised by that")
+        raise InvalidProof("The proof contains a private key, which is now compromised")
     key = public_key_from_jwk(header.jwk, header.alg)
     if key is None:
         raise InvalidProof("The key in the proof does not fit its signature algorithm")

@@ -372,7 +372,7 @@ class LocalBackplane:
                 self._report(callback, self._generation)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Read the generation of the store and subscribe again; return the generation of before."""
+        """Read the generation of the store and subscribe again; return the previous generation."""
         _, _, generation = await read_frame(reader)
         before, self._generation = self._generation, generation
         self.stats.last_success = time.time()

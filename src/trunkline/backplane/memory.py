@@ -103,7 +103,7 @@ class MemoryStore:
         self.available: bool = True
 
     def set_available(self, available: bool) -> None:
-        """Let every call fail from now on, or none; subscribers learn that they may have missed something."""
+        """Make every call fail, or succeed again; subscribers are then notified that they may have missed messages."""
         recovered, self.available = available and not self.available, available
         if recovered:
             for backplane in self.backplanes:
@@ -129,7 +129,7 @@ class MemoryStore:
             self._estimate, self._counted_at = self._count(), self.now()
         if self._estimate + cost > self._max_bytes:
             raise BackplaneUnavailable(
-                f"what the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
+                f"the store that the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
             )
         self._estimate += cost
 

@@ -286,7 +286,7 @@ class RedisBackplane:
         if self._closed:
             raise BackplaneUnavailable("the backplane is closed")
         if self._down:
-            raise BackplaneUnavailable("Redis cannot be reached; the server goes on trying")
+            raise BackplaneUnavailable("Redis cannot be reached; the server keeps trying")
 
     async def _call(self, command: Any) -> Any:
         """Await a command, for a bounded time.
@@ -322,7 +322,7 @@ class RedisBackplane:
             except NoScriptError:
                 # Redis was restarted: it has no scripts.
                 self._hashes.clear()
-        raise BackplaneUnavailable("Redis does not keep its scripts")
+        raise BackplaneUnavailable("Redis loses its scripts as soon as they are loaded")
 
     async def _run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         if name not in self._hashes:
@@ -410,7 +410,7 @@ class RedisBackplane:
                 log.exception("the check of the backplane failed")
 
     async def _check(self) -> None:
-        """Look whether Redis answers and has what it acknowledged; start a new generation if not."""
+        """Check that Redis answers and still has the acknowledged writes; if it lost any, start a new generation."""
         if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
             # After so long without contact the hash has expired, which is no lost write.
             self._start_count()
@@ -446,7 +446,7 @@ class RedisBackplane:
             self._start_count()
         if before and before != generation:
             self._ended.append(before)
-            log.error("the backplane lost writes that it had acknowledged; what depended on them ends")
+            log.error("the backplane lost acknowledged writes: all sessions end, and handles are invalid")
             for callback in self._callbacks:
                 callback(generation)
 

@@ -32,7 +32,7 @@ __all__ = ["Appends", "Pipelines", "refuses_all"]
 
 #: The most appends of one group. At most two groups are unacknowledged, fewer than are remembered.
 GROUP = RING // 4
-#: The most appends that wait: a process that produces faster than Redis takes must learn of it.
+#: The most appends that wait: a process that produces faster than Redis stores must get an error.
 WAITING = 100_000
 #: The same in bytes: several of the largest messages, and little of the memory of a server.
 WAITING_BYTES = 256 * 1024 * 1024
@@ -57,7 +57,7 @@ def _passes(error: object) -> bool:
 
 
 class Pipelines(Protocol):
-    """What a group is sent through."""
+    """The connection that sends a group of appends."""
 
     async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
         """Run the append script for each, in order, in one round trip; return values and exceptions."""

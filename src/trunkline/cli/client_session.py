@@ -175,7 +175,7 @@ class CommandContext:
             self.screen.line(f"[{message.level}] {origin}{line}")
 
     def stderr_received(self, data: bytes, server: str | None = None) -> None:
-        """Keep the end of a server's stderr, and show it if the command is verbose, with the name of one of several."""
+        """Store the end of a server's stderr; if verbose, show it, with the server's name if there are several."""
         self._stderr += data
         del self._stderr[:-_KEPT_STDERR]
         if self.choices.verbosity:
@@ -184,7 +184,7 @@ class CommandContext:
             self._stderr_lines[server].feed(data)
 
     def host_stderr_received(self, server: str, data: bytes) -> None:
-        """Do the same for a server that the host runs."""
+        """Store, and if verbose show, the stderr of a server that the host runs."""
         target = self.choices.target
         self.stderr_received(data, None if isinstance(target, ConfiguredTarget) and target.server else server)
 
@@ -235,7 +235,7 @@ class CommandContext:
 
 
 def _key(item: Any) -> str:
-    """Return what an item is requested by."""
+    """Return the name or URI by which an item is requested."""
     return getattr(item, "uri", None) or getattr(item, "uri_template", None) or str(item.name)
 
 

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
@@ -79,6 +80,7 @@ class Connector:
         #: Called with the revision when such a late answer arrives.
         self.on_discovered: Callable[[Revision], None] | None = None
         self._subscriptions: Counter[str] = Counter()
+        self._subscription_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._entered = False
         self._dropped = 0
 
@@ -295,26 +297,35 @@ class Connector:
 
     async def add_subscription(self, uri: str) -> None:
         """Subscribe to a resource, or count one more subscriber."""
-        self._subscriptions[uri] += 1
-        if self._subscriptions[uri] > 1:
-            return
-        try:
-            params = t.SubscribeRequestParams(uri=uri)
-            await self.call("resources/subscribe", params, timeouts=self.timeouts(), repeat=True)
-        except BaseException:
-            self._drop_reference(uri)
-            raise
+        # One at a time for each URI: a second subscriber may not rely on a request that is rejected or cancelled later.
+        async with self._subscription_lock(uri):
+            self._subscriptions[uri] += 1
+            if self._subscriptions[uri] > 1:
+                return
+            try:
+                params = t.SubscribeRequestParams(uri=uri)
+                await self.call("resources/subscribe", params, timeouts=self.timeouts(), repeat=True)
+            except BaseException:
+                self._drop_reference(uri)
+                raise
 
     async def drop_subscription(self, uri: str) -> None:
         """Unsubscribe from a resource that has no subscribers left; a lost server need not be notified."""
-        session = self.session
-        if self._drop_reference(uri) or session is None or "resources/unsubscribe" not in session.allowed:
+        if self._drop_reference(uri):
             return
-        params = t.UnsubscribeRequestParams(uri=uri)
-        try:
-            await session.call("resources/unsubscribe", params, timeouts=self.timeouts())
-        except LinkError as error:
-            log.debug("not unsubscribed: %s", error)
+        async with self._subscription_lock(uri):
+            session = self.session
+            if uri in self._subscriptions or session is None or "resources/unsubscribe" not in session.allowed:
+                return
+            params = t.UnsubscribeRequestParams(uri=uri)
+            try:
+                await session.call("resources/unsubscribe", params, timeouts=self.timeouts())
+            except LinkError as error:
+                log.debug("not unsubscribed: %s", error)
+
+    def _subscription_lock(self, uri: str) -> asyncio.Lock:
+        """Return the lock of a URI, which exists while it is held or waited for."""
+        return self._subscription_locks.setdefault(uri, asyncio.Lock())
 
     def _drop_reference(self, uri: str) -> bool:
         """Remove one subscriber; return True if others remain."""

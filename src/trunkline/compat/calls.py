@@ -80,7 +80,7 @@ class LocalExchange:
 
     @property
     def elicitor(self) -> Any:
-        """What asks the caller: that of the request, which resumes after an answer."""
+        """The elicitor of the outermost request, which resumes after an answer."""
         return self._elicitor if self._outer is None else self._outer.elicitor
 
     @elicitor.setter

@@ -58,7 +58,7 @@ def is_local(exchange: Any) -> bool:
 
 
 class ForeignFunction(HandlerFunction):
-    """A function that is never called without a look at what it raises."""
+    """A function whose exceptions are always converted to the framework's wording."""
 
     __slots__ = ()
 

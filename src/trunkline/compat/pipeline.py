@@ -434,7 +434,7 @@ def _failure(server: Any, what: str, error: Exception) -> str:
 
 
 def use_pipeline(server: Any) -> None:
-    """Put the pipeline's handlers in the place of ours."""
+    """Replace the server's handlers with those of the pipeline."""
     for row in _KINDS.values():
         server.handlers[row.method] = _list_handler(server, row)
     server.handlers["tools/call"] = _tool_handler(server)

@@ -192,7 +192,7 @@ class ForeignServer(Server):
         return handle
 
     def unknown_tool(self, name: str) -> str:
-        """Return what is said of a tool that is not there."""
+        """Return the error message for an unknown tool."""
         return f"Unknown tool: {name!r}"
 
     def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
@@ -493,7 +493,7 @@ class ForeignServer(Server):
             self.changed(kind)
 
     def forget_session_rules(self, session: Any) -> None:
-        """Show a session what everybody is shown."""
+        """Remove the rules of one session; it is shown the same as all others."""
         self._session_rules.pop(_scope_key(session), None)
         self._session_rule_data.pop(_scope_key(session), None)
         for kind in ("tools", "prompts", "resources"):
@@ -540,12 +540,12 @@ class ForeignServer(Server):
 
 
 def _scope_key(scope: Any) -> Any:
-    """Return what a session, or the caller that stands for one, is kept under."""
+    """Return the key of a session, or of the caller in place of one."""
     return scope if isinstance(scope, str) else id(scope)
 
 
 def versioned_key(key: str, version: str | None) -> str:
-    """Return what a version of a component is kept under."""
+    """Return the key of a version of a component."""
     return key if version is None else f"{key}@{version}"
 
 

@@ -44,7 +44,7 @@ class ConsolePart:
         self.console = console
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API that this part serves."""
+        """Return the routes of the API that this part serves."""
         return ()
 
     def state(self) -> dict[str, Any]:

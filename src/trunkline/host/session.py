@@ -249,7 +249,7 @@ class HostSession:
         self.used_at: float = now()
 
     def share(self, key: str, *, is_session: bool) -> None:
-        """Be the same session as at other workers, which name it by the same key."""
+        """Share this session with other workers, which identify it by the same key."""
         self.id = key[:16]
         self.shared_key = key
 

@@ -264,7 +264,7 @@ class HandleService:
 
     def _unseal(self, text: str, codec: ValueCodec[T], identity: str | None) -> OpenHandle[T]:
         if self._seal is None or len(text) > PREFIX_CHARACTERS + sealed_length(self._limits.sealed_handle_bytes + 64):
-            raise InvalidSeal("it is longer than any that was sealed here")
+            raise InvalidSeal("this server seals no handles, or none of this length")
         sealed = text.removeprefix(codec.prefix + _SEALED)
         contents = msgspec.json.decode(self._seal.open(sealed, binding=_binding(codec, identity)), type=_Sealed)
         if contents.until <= self._now():

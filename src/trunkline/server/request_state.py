@@ -63,19 +63,19 @@ class _Contents(Struct, frozen=True, array_like=True):
 
 
 class StateKeeper(Protocol):
-    """Keeps what does not travel with the client: states that are too large, and which nonces were used.
+    """Stores what is not sent to the client: states that are too large, and which nonces were used.
 
-    Each method may raise ``BackplaneUnavailable``, if that is kept outside of this process.
+    Each method may raise ``BackplaneUnavailable`` if the storage is outside of this process.
     """
 
     async def new_nonce(self) -> str:
         """Return a nonce that no other state has."""
 
     async def put(self, contents: bytes) -> str | None:
-        """Keep contents for as long as states are valid, and return their name; None if there is no room for them."""
+        """Store contents for as long as states are valid, and return their name; None if there is no room for them."""
 
     async def get(self, name: str) -> bytes | None:
-        """Return the contents of a name; None if they are not kept, or no longer."""
+        """Return the contents stored under a name; None if they were never stored, or are gone."""
 
     async def spend(self, nonce: str) -> bool:
         """Mark a nonce as used; return False if it has been used already, or cannot be recorded."""
@@ -137,7 +137,7 @@ class StateSeal:
 
     async def _open(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
-            raise InvalidSeal("it is longer than any that was sealed here")
+            raise InvalidSeal("it is too long for a state of this server")
         contents = _decode(self.texts.open(text), _Contents | str)
         if isinstance(contents, str):
             stored = await self.keeper.get(contents)

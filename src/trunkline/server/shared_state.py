@@ -113,9 +113,9 @@ class SharedStateKeeper:
         """Mark a nonce as used on all workers.
 
         Raises:
-            BackplaneUnavailable: whether it was used cannot be known now.
+            BackplaneUnavailable: it is unknown now whether the nonce was used.
         """
-        # A backplane that lost writes no longer knows which nonces of before were used.
+        # A backplane that lost writes no longer knows which earlier nonces were used.
         if nonce.partition(".")[0] != await _generation(self._backplane, self._worker.started):
             return False
         return await self._backplane.put(f"nonce:{nonce}", b"", ttl=self._limits.state_seconds, only_if_absent=True)
@@ -254,5 +254,5 @@ async def _generation(backplane: Backplane, ready: Callable[[], Awaitable[None]]
     if not backplane.generation and ready is not None:
         await ready()
     if not backplane.generation:
-        raise BackplaneUnavailable("the backplane has not been reached yet; the server goes on trying")
+        raise BackplaneUnavailable("the backplane has not been reached yet; the server keeps trying")
     return backplane.generation

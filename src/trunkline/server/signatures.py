@@ -437,7 +437,7 @@ def _parameters_of(function: Callable[..., object], label: str) -> tuple[list[tu
 
 
 def _inspected(function: Callable[..., object], label: str) -> tuple[list[tuple[str, Any]], int]:
-    """Do the same with `inspect`, which is slower, for other callables; reject parameters without a name."""
+    """Return the same for any other callable, with the slower `inspect`; reject parameters without a name."""
     import inspect
 
     try:

@@ -73,7 +73,7 @@ def _request() -> dict[str, str]:
 class JsonLogHandler(logging.StreamHandler[Any]):
     """Writes lines of JSON to stderr."""
 
-    #: Servers tell which request they serve if a handler has this.
+    #: Servers record which request they serve if a log handler has this attribute.
     shows_requests = True
 
     def __init__(self, mask: Callable[[str], str] = _unchanged) -> None:

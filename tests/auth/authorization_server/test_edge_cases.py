@@ -348,7 +348,10 @@ def test_the_authorization_server_is_an_asgi_application_with_a_lifespan() -> No
     assert run_async(main()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-@pytest.mark.parametrize(("host", "status"), [("localhost:8123", 200), ("[::1]:8123", 200), ("evil.example", 403)])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:8123", 200), ("[::1]:8123", 200), ("evil.example", 403), ("[", 403), ("[::1", 403), ("", 403)],
+)
 def test_any_loopback_name_is_accepted_on_loopback(host: str, status: int) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await ask(server, "GET", "http://127.0.0.1:8123/jwks", headers={"host": host})

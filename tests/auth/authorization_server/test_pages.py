@@ -471,6 +471,23 @@ def test_a_standalone_server_checks_the_host_header(host: str, status: int) -> N
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("port", "host", "status"),
+    [
+        pytest.param(443, "auth.example.com", 200, id="default port left out, as clients do"),
+        pytest.param(443, "auth.example.com:443", 200, id="default port"),
+        pytest.param(8443, "auth.example.com:8443", 200, id="own port"),
+        pytest.param(8443, "auth.example.com", 403, id="own port left out"),
+    ],
+)
+def test_the_host_header_of_an_issuer_with_a_port(port: int, host: str, status: int) -> None:
+    async def story(server: AuthorizationServer) -> None:
+        response = await ask(server, "GET", f"{ISSUER}:{port}/jwks", headers={"host": host})
+        assert response.status == status
+
+    run(story, issuer=f"{ISSUER}:{port}")
+
+
 def test_an_unknown_path_is_not_found() -> None:
     async def story(server: AuthorizationServer) -> None:
         assert (await ask(server, "GET", f"{ISSUER}/nowhere")).status == 404

@@ -192,7 +192,7 @@ class Killer:
         """Compare what the client saw, what the tools did, and what the file says."""
         while True:
             records = self.records()
-            # Tasks that no client was told of end too; nobody answers their questions.
+            # Tasks that no client was told of end too; their questions are not answered.
             if all(each.finished or each.questions for each in records):
                 break
             await peer.request("server/discover")
@@ -224,7 +224,7 @@ class Killer:
         if record.status == "completed" and not (counted["end"] and self.result_of(record).endswith(" done")):
             faults.append(f"{name} ({record.tool}) completed with {events} and {record.result!r}")
         if record.status == "cancelled":
-            faults.append(f"{name} was cancelled, and nobody asked for it")
+            faults.append(f"{name} was cancelled without a request")
         if "paid" in events and "pay" in events[events.index("paid") :]:
             faults.append(f"{name} paid again after its receipt was stored: {events}")
 

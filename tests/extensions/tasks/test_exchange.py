@@ -320,7 +320,7 @@ async def test_of_two_answers_to_one_question_the_first_counts(kind: str, tmp_pa
     assert (outcome["content"][0]["text"], told) == ("red", ["red"])
 
 
-# --- questions that nobody waits for any more -------------------------------------------------------------------------
+# --- questions without a waiting caller -------------------------------------------------------------------------------
 
 
 @FORMS

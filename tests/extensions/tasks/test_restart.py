@@ -201,7 +201,7 @@ async def test_answers_are_kept_and_open_questions_are_asked_again_under_new_key
 
 async def test_a_question_of_the_core_is_asked_again_by_the_next_process(tmp_path: Path) -> None:
     async with restarted(tmp_path / "t", CORE, asking, answer_first) as (peer, id, events):
-        # The session that created the task is gone; whoever asks for its result is asked.
+        # The session that created the task is gone; the caller that fetches the result is asked.
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         key, question = await peer.question(id)
         await peer.answer(id, key, accept("two"))

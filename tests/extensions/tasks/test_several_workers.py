@@ -286,7 +286,7 @@ async def test_a_worker_that_stalls_and_loses_its_lease_changes_nothing(own_redi
 async def test_a_worker_that_is_stopped_leaves_its_tasks_to_another_at_once(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:
-    # With a lease of an hour: nobody waits for it.
+    # With a lease of an hour: the test does not wait for it to expire.
     with fleet(tmp_path, own_redis.url, lease=3600.0) as machines:
         async with task_client() as client:
             id = await client.start(machines[0], "again", "left")

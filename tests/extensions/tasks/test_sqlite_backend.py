@@ -1,6 +1,6 @@
 """The backend in an SQLite file: the file, its thread, its locks, and processes that share it."""
 
-# The tests look at files while the backend is open; that blocks nobody but themselves.
+# The tests look at files while the backend is open; that blocks only the tests themselves.
 # ruff: noqa: ASYNC230, ASYNC240
 
 from __future__ import annotations

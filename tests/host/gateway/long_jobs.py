@@ -252,7 +252,7 @@ class _PolledJob(_Base):
 
 
 def _serve(revision: str) -> None:
-    """Serve jobs that nobody has to let go on."""
+    """Serve jobs that finish without a signal from the test."""
     site = Site(revision)
     site.go.set()
     site.server.run()

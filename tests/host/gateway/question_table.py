@@ -103,7 +103,7 @@ class Case(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any] = {}
     #: The result of the tool, which holds the answer.
     result: str
-    #: What the person or the model in front was shown; nobody reads a request for roots.
+    #: What the person or the model in front was shown; a request for roots is shown to no one.
     shown: tuple[str, ...]
 
 

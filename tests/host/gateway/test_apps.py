@@ -1,4 +1,4 @@
-"""MCP Apps through the gateway: pages reach callers that show them, under the gateway's URIs, and nobody else."""
+"""MCP Apps through the gateway: pages reach callers that show them, under the gateway's URIs, and no other callers."""
 
 from __future__ import annotations
 

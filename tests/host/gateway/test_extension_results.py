@@ -44,7 +44,7 @@ def extensions() -> list[Extension]:
 
 
 def answering(revision: str = OLD) -> Server:
-    """Return a server, of a handshake revision by default, that answers everybody with a ticket."""
+    """Return a server, of a handshake revision by default, that answers every caller with a ticket."""
 
     async def tickets(request: ServerRequest, call_next: CallNext) -> Any:
         if request.method in METHODS:

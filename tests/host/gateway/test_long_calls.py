@@ -247,7 +247,7 @@ def _answer(question: Any) -> str:
 
 @asynccontextmanager
 async def _outside(kind: str, revision: str) -> AsyncIterator[dict[str, Any]]:
-    """Give the entry of a server that is a process, or of one at a URL, which runs meanwhile."""
+    """Yield the entry of a server that is a process, or of one at a URL, which runs inside the block."""
     if kind == "process":
         variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
         yield {"command": sys.executable, "args": ["-m", "tests.host.gateway.long_jobs", revision], "env": variables}

@@ -204,7 +204,7 @@ async def test_one_call_may_ask_questions_of_every_kind(tool: str, channel: str,
 
 @asynccontextmanager
 async def _entry(kind: str, revision: str) -> AsyncIterator[dict[str, Any]]:
-    """Give the entry of a server that is a process, or of one at a URL, which runs meanwhile."""
+    """Yield the entry of a server that is a process, or of one at a URL, which runs inside the block."""
     if kind == "process":
         variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
         yield {

@@ -464,7 +464,7 @@ def test_listing_a_malformed_store_raises(book: TrustStore, tmp_path: Path) -> N
 
 def test_a_store_that_cannot_be_written_raises(project: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match="approvals cannot be kept"):
+    with pytest.raises(ConfigError, match="approvals cannot be stored"):
         TrustStore(tmp_path / "file" / "trust.json").approve(_entry(project), fingerprint(_entry(project)))
 
 

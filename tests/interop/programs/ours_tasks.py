@@ -76,14 +76,14 @@ def build() -> Server:
 
     @server.tool
     async def ask_model(ctx: Context) -> str:
-        """Have the client's model answer in a task of the client, and tell the states of that task."""
+        """Sample from the client's model in a task of the client, and return the last state of that task."""
         states: list[str] = []
         answer = await ctx.sample("Say hello.", task=lambda task: states.append(task.status))
         return f"{answer.text} {states[-1:]}"
 
     @server.tool
     async def ask_person(ctx: Context) -> str:
-        """Have the user answer in a task of the client."""
+        """Ask the user in a task of the client."""
         states: list[str] = []
         answer = await ctx.elicit("Who are you?", Person, task=lambda task: states.append(task.status))
         return f"{answer.data.name if answer.accepted else answer.action} {states[-1:]}"

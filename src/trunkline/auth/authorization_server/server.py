@@ -201,7 +201,7 @@ class AuthorizationServer:
         return table
 
     async def _serve(self, exchange: OAuthExchange, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._is_called_by_name(exchange):
+        if not self._has_own_host(exchange):
             await exchange.answer_json(
                 403, {"error": "invalid_request", "error_description": "The Host header names another server"}
             )
@@ -214,12 +214,18 @@ class AuthorizationServer:
             return
         await app(scope, receive, send)
 
-    def _is_called_by_name(self, exchange: OAuthExchange) -> bool:
-        """Return True if the Host header is ours; another name could be one that was rebound to this address."""
-        ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
+    def _has_own_host(self, exchange: OAuthExchange) -> bool:
+        """Return True if the Host header names this server; any other name may be a DNS rebinding attack."""
+        host = (exchange.header(b"host") or "").lower()
         if self._settings.is_loopback:
-            return urlsplit(f"//{host}").hostname in _LOOPBACK
-        return host.lower() in (ours.netloc.lower(), f"{(ours.hostname or '').lower()}:443")
+            try:
+                return urlsplit(f"//{host}").hostname in _LOOPBACK
+            except ValueError:
+                # Brackets that do not enclose an IPv6 address.
+                return False
+        # Clients leave the default port out, also if the issuer has it.
+        ours = urlsplit(self._settings.origin).netloc.lower()
+        return host.removesuffix(":443") == ours.removesuffix(":443")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":

@@ -89,7 +89,7 @@ class BackplaneRecords:
         return msgspec.json.decode(stored.data, type=of)
 
     async def has(self, kind: str, name: str, *, now: float) -> bool:
-        """Return True if there is such a record; that of a grant may be known from a minute ago."""
+        """Return True if there is such a record; for a grant, the result may be up to a minute old."""
         if self._listening and now < self._grants.get(f"{kind}\n{name}", 0.0):
             return True
         await self._listen()
@@ -131,7 +131,7 @@ class BackplaneRecords:
         return dropped
 
     async def revoke(self, kind: str, name: str, *, until: float) -> None:
-        """Delete a record so that none of its name can be added until a time, and announce it to all workers."""
+        """Delete a record, let no record of this name be added before ``until``, and notify all workers."""
         self._grants.pop(f"{kind}\n{name}", None)
         await self._backplane.put(self._key(kind, name), _REVOKED, ttl=self._ttl(until))
         await self._backplane.publish(_CHANNEL, f"{kind}\n{name}".encode())
@@ -197,7 +197,7 @@ class BackplaneRecords:
     # --- what other workers announce ---------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Hear of revoked grants from now on; without that, no grant is remembered."""
+        """Subscribe to revocations of grants; without the subscription no grant is cached."""
         if not self._listening:
             try:
                 await self._backplane.subscribe(_CHANNEL, self._revoked, missed=self._forget)

@@ -237,7 +237,7 @@ class SqliteRecords:
         self._db.execute("UPDATE records SET until = max(until, ?) WHERE kind = ? AND name = ?", (until, kind, name))
 
     def revoke(self, kind: str, name: str, *, until: float) -> None:
-        """Delete a record so that none of its name can be added until a time."""
+        """Delete a record, and let no record of this name be added before ``until``."""
         self._db.execute("REPLACE INTO records (kind, name, data, until) VALUES (?, ?, x'', ?)", (kind, name, until))
 
     def drop(self, kind: str, name: str) -> bool:
@@ -311,7 +311,7 @@ class RecordEngine(Protocol):
         """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
 
     async def revoke(self, kind: str, name: str, *, until: float) -> None:
-        """Delete a record so that none of its name can be added until a time."""
+        """Delete a record, and let no record of this name be added before ``until``."""
 
     async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
         """Return all records of a kind with their names and expiries, the latest expiry first."""
@@ -400,7 +400,7 @@ class RecordStore:
     """The records of an authorization server: in its file, until several workers share them."""
 
     def __init__(self, path: str | None) -> None:
-        """Use a file, by default ``authorization.db``, which is not opened before it is needed.
+        """Use a file: the given one, which is checked now, or ``authorization.db``; it is opened when it is first used.
 
         Raises:
             ConfigError: the given file cannot be used.
@@ -424,7 +424,7 @@ class RecordStore:
         return self._file.file if self._engine is self._file else None
 
     def rest(self) -> None:
-        """Close the file until it is used."""
+        """Close the file; it is opened again when it is next used."""
         self._file.rest()
 
     def share(self, engine: RecordEngine) -> None:
@@ -436,7 +436,7 @@ class RecordStore:
         self._engine.close()
 
 
-#: The file of an authorization server that is not told where to store its records.
+#: The default file of an authorization server.
 DEFAULT_FILE = "authorization.db"
 _MAX_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
 _FOREVER = float(2**53)

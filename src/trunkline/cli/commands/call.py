@@ -103,7 +103,7 @@ async def _start(context: CommandContext, tool: str, arguments: dict[str, Any]) 
 
 
 async def show_result(context: CommandContext, tool: str | None, result: CallResult) -> Exit:
-    """Print the result of a tool, or that it failed; without a name, that of a task."""
+    """Print the result of a tool, or that it failed; ``tool`` is None for the result of a task."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text, result_text
     from trunkline.types import CallToolResult
 

@@ -85,7 +85,7 @@ async def _show_state(context: CommandContext, client: Client, id: str) -> Exit:
 
 
 def _questions(state: dict[str, Any]) -> list[str]:
-    """Return what the open questions of a task say; of other requests, their methods."""
+    """Return the messages of a task's open questions; for requests without a message, the method."""
     requests = state.get("inputRequests")
     found = [each for each in requests.values() if isinstance(each, dict)] if isinstance(requests, dict) else []
     return [_said(each) for each in found]

@@ -34,8 +34,16 @@ def _is_loopback(host: str) -> bool:
     return _name(host) == "localhost" or _is_address(host, "is_loopback")
 
 
+def _host_of(url: str) -> str:
+    """Return the host of a URL; empty if it has none or is malformed."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def _origin(text: str) -> str:
-    """Return an origin with its port, in lower case; what is none comes back as it is."""
+    """Return an origin with its port, in lower case; a text that is not an origin is only stripped and lowered."""
     plain = text.strip().rstrip("/").lower()
     try:
         parts = urlsplit(plain)
@@ -89,7 +97,7 @@ class HostOriginGuardMiddleware:
             return None
         # A page of the same origin says nothing where any host would be accepted.
         if self.allowed_origins is None or bounded or local or _is_loopback(host):
-            if _is_loopback(urlsplit(origin).hostname or "") and _is_loopback(host):
+            if _is_loopback(_host_of(origin)) and _is_loopback(host):
                 return None
             if _origin(origin) == _origin(f"{scope.get('scheme', 'http')}://{host}"):
                 return None

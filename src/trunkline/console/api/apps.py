@@ -33,7 +33,7 @@ class AppsPart(ConsolePart):
         self._stack = AsyncExitStack()
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("POST", "/apps", self._open),
             Route("GET", "/apps/{view}", self._read),

@@ -22,7 +22,7 @@ class AuditPart(ConsolePart):
     """Reads the trail of the host; other processes may write to it too."""
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (Route("GET", "/audit", self._query), Route("POST", "/audit/verify", self._verify))
 
     async def _query(self, request: ApiRequest) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class CallsPart(ConsolePart):
         self.log: CallLog = CallLog(console)
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/calls", self._list),
             Route("POST", "/calls", self._start),

@@ -68,7 +68,7 @@ class CatalogPart(ConsolePart):
         self._unfollow: Callable[[], None] | None = None
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (Route("GET", "/catalog", self._catalog), Route("GET", "/items/{kind}/{id...}", self._item))
 
     def state(self) -> dict[str, Any]:

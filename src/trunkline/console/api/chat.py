@@ -31,7 +31,7 @@ class ChatPart(ConsolePart):
         return self._chats
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/chats", self._list),
             Route("POST", "/chats", self._create),

@@ -29,7 +29,7 @@ class InboxPart(ConsolePart):
         self._due = False
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/inbox", self._list),
             Route("POST", "/inbox/{id}", self._answer),

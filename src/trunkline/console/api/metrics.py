@@ -28,7 +28,7 @@ class MetricsPart(ConsolePart):
         self._task: asyncio.Task[None] | None = None
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (Route("GET", "/metrics", self._report),)
 
     async def start(self) -> None:

@@ -47,7 +47,7 @@ class PolicyPart(ConsolePart):
         self._writing = asyncio.Lock()
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/policy", self._show),
             Route("PUT", "/policy", self._replace),

@@ -21,7 +21,7 @@ class SavedPart(ConsolePart):
     """Saves calls, and runs them again."""
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/saved", self._list),
             Route("POST", "/saved", self._save),

@@ -60,7 +60,7 @@ class ServerConfigPart(ConsolePart):
         self._changing = asyncio.Lock()
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("POST", "/servers", self._add),
             Route("PUT", "/servers/{name}", self._edit),

@@ -78,7 +78,7 @@ class ServersPart(ConsolePart):
         self._changed = asyncio.Event()
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/servers", self._list),
             Route("POST", "/servers/{name}/start", self._start),

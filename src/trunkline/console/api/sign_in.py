@@ -35,7 +35,7 @@ class SignInPart(ConsolePart):
         self._logins: dict[str, asyncio.Task[None]] = {}
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("POST", "/servers/{name}/login", self._login),
             Route("DELETE", "/servers/{name}/login", self._logout),

@@ -21,7 +21,7 @@ class StatePart(ConsolePart):
     _task: asyncio.Task[None] | None = None
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (Route("GET", "/state", self._state), Route("GET", "/events", self._events))
 
     def state(self) -> dict[str, Any]:

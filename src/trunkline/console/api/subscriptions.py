@@ -31,7 +31,7 @@ class SubscriptionsPart(ConsolePart):
         self._unfollow: Callable[[], None] | None = None
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("POST", "/complete", self._complete),
             Route("GET", "/subscriptions", self._list),

@@ -39,7 +39,7 @@ class TrafficPart(ConsolePart):
         self._end: Any = None
 
     def routes(self) -> Sequence[Route]:
-        """Return the rows of the API."""
+        """Return the routes of the API."""
         return (
             Route("GET", "/traffic", self._list),
             Route("DELETE", "/traffic", self._clear),

@@ -104,7 +104,7 @@ class LoadedSkill:
 
     @property
     def frontmatter(self) -> Mapping[str, Any]:
-        """The fields of the frontmatter, which were compared with the file."""
+        """The frontmatter as the entry has it, verified to be that of the ``SKILL.md``."""
         return self.entry.frontmatter
 
     @property
@@ -237,7 +237,7 @@ def _problem(entry: t.Skill) -> str | None:
 
 
 def _is_plain(uri: str) -> bool:
-    """Return True if a URI looks like what it is, and stays the same when a program normalizes it."""
+    """Return True if a URI has no spaces, invisible characters or dot segments, which could hide what it names."""
     return uri.isprintable() and " " not in uri and not any(unquote(part) in (".", "..") for part in uri.split("/"))
 
 

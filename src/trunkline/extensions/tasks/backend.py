@@ -99,7 +99,7 @@ class TaskListener(Protocol):
 
 
 class SharedTaskBackend(TaskBackend, Protocol):
-    """A backend that several workers share, which tells each of them what the others do.
+    """A backend that several workers share, and which notifies each of them of the changes of the others.
 
     A runner holds a lease on each of its tasks while its process lives. A task whose lease is not renewed is taken over
     by `claim`, which is called regularly.
@@ -241,7 +241,7 @@ class MemoryTaskBackend:
 
 
 def open_backend(given: str | os.PathLike[str] | TaskBackend | None, now: Callable[[], float]) -> TaskBackend:
-    """Return the backend that a server was given: by its path, itself, or none for one in memory."""
+    """Return the backend for ``tasks=``: a path opens a file, a backend is used as it is, None is one in memory."""
     if given is None:
         return MemoryTaskBackend(now)
     if isinstance(given, str | os.PathLike):

@@ -61,7 +61,7 @@ _decoder = msgspec.json.Decoder(TaskRecord)
 
 
 class _Ticket(Struct, frozen=True, array_like=True):
-    """What the queue has of a task: enough to clean up after it without its record."""
+    """The entry of a task in the queue: enough to clean up after the task without its record."""
 
     id: str
     #: Its name in the indexes, which sorts by the time of creation.
@@ -229,7 +229,7 @@ class BackplaneTaskBackend:
             chore.add_done_callback(self._chores.discard)
 
     async def aclose(self) -> None:
-        """Stop to renew leases, after those of ended runners were given back; the backplane stays open."""
+        """Release the leases of ended runners and stop renewing leases; the backplane stays open."""
         if self._chores:
             await asyncio.wait(tuple(self._chores), timeout=_CLOSE_SECONDS)
         keeper, self._keeper = self._keeper, None
@@ -298,7 +298,7 @@ class BackplaneTaskBackend:
         return _FOREVER_SECONDS if record.expires is None else max(record.expires - self._now(), 0.001)
 
     async def _settle(self, record: TaskRecord) -> None:
-        """Let the indexes and the queue follow a task that has finished; what fails is done later."""
+        """Update the indexes and the queue for a finished task; what fails is retried later."""
         ticket, held = _ticket(record), self._held(record.id)
         if held is not None:
             held.settled = record
@@ -416,7 +416,7 @@ class BackplaneTaskBackend:
         return await self._replace(id, found, settled)
 
     async def _check_lost(self, name: str, runner: _Runner, id: str, held: _Held) -> None:
-        """Look what became of a task whose lease is gone."""
+        """Find out what happened to a task whose lease is gone."""
         assert held.lost_at is not None
         record = self._decoded(id, await self._read(id))
         if record is not None and not record.finished and record.runner == name:

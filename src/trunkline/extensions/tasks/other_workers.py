@@ -28,7 +28,7 @@ __all__ = ["News", "OtherWorkers", "is_shared", "other_runners"]
 
 #: Seconds between two status messages of one task that other workers see: more often than any client polls.
 _MESSAGE_SECONDS = 0.5
-#: How often a request that waits for a task of another worker looks, although it would be told of a change.
+#: How often a request that waits for a task of another worker polls, although it is notified of changes.
 _LOOK_SECONDS = 5.0
 
 
@@ -67,7 +67,7 @@ class OtherWorkers:
                 return
             await take_over(self._tasks, runner)
             if turn % 3 == 0:
-                # A worker whose write timed out, or that died after it, may have changed a task and told nothing.
+                # A worker whose write timed out, or that died after it, may have changed a task without a notification.
                 self.changes_missed()
             with suppress(TimeoutError):
                 # Often enough to notice a dead worker soon after its leases ran out.
@@ -100,12 +100,12 @@ class OtherWorkers:
             run.supersede()
 
     def changes_missed(self) -> None:
-        """Look at every task that runs here."""
+        """Called when changes may have been missed: check every task that runs here."""
         for id in tuple(self._tasks.runs):
             self.task_changed(id)
 
     def tasks_left(self) -> None:
-        """Take over what an ended worker has left."""
+        """Called when a worker has ended: take over its tasks."""
         if self._left is not None:
             self._left.set()
 
@@ -114,8 +114,8 @@ class OtherWorkers:
         try:
             while again:
                 applying[run] = False
-                # A change is told once, and the backend may fail just now although its channels do not: nothing else
-                # follows. This ends with the run, of which nothing is read once it has ended.
+                # A change is announced only once, and the backend may fail although its channels work: so retry. The
+                # retries end with the run, since an ended run reads nothing.
                 await when_reachable(lambda: apply_changes(self._tasks, run))
                 again = applying[run]
         finally:

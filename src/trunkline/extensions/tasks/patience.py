@@ -16,12 +16,12 @@ log = logging.getLogger("trunkline")
 T = TypeVar("T")
 #: Seconds between two attempts; doubled after each, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-#: How long a change of a task waits to be stored: longer than any outage that somebody repairs, and not for ever.
+#: How long a change of a task waits to be stored: longer than outages that are repaired, but not for ever.
 _PATIENCE_SECONDS = 24 * 3600.0
 
 
 async def when_reachable(work: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
-    """Do work with a backend, again and again while it cannot be reached: for so many seconds, by default for a day.
+    """Call ``work``; retry while the backend cannot be reached, for up to ``seconds``, by default for a day.
 
     Raises:
         BackplaneUnavailable: the time is up.

@@ -96,7 +96,7 @@ class ExtensionRoutes(Struct, frozen=True):
     offered: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     #: The extensions whose definitions are known, with their kinds of results: a method and a kind.
     kinds: Mapping[str, frozenset[tuple[str, str]]] = MappingProxyType({})
-    #: The servers that hear one declaration for all clients: those of handshake revisions.
+    #: The servers that get one declaration for all clients: those of handshake revisions.
     shared: frozenset[str] = frozenset()
 
     @classmethod

@@ -204,7 +204,7 @@ class SharedSession:
         """Use a grant once, for all workers; return False if it is used up or revoked.
 
         Raises:
-            BackplaneUnavailable: whether a use is left cannot be known now.
+            BackplaneUnavailable: it is unknown now whether a use is left.
         """
         async with self._lock:
             for _ in range(_ATTEMPTS):

@@ -50,7 +50,7 @@ class WorkerLinks:
         return WorkerGateway
 
     def open_backplane(self, name: str) -> Backplane:
-        """Return a connection to the backplane, for what has this name."""
+        """Return a connection to the backplane; ``name`` separates its keys from those of others."""
         if self.url is not None:
             return open_backplane(self.url, name=name)
         return LocalBackplane(lambda: open_stream(self.broker.path, Hello(open="backplane")), name=name)

@@ -202,7 +202,7 @@ class TrustStore:
         folder = project_folder(entry.source.file)
         if self._path.is_relative_to(folder):
             raise ConfigError(
-                f"Approvals are kept in {self._path}, inside the project folder {folder}, which could so approve its "
+                f"Approvals are stored in {self._path}, inside the project folder {folder}, which could approve its "
                 "own servers: set TRUNKLINE_HOME to a folder outside, or name the file yourself with --config."
             )
         return writable_text(folder)
@@ -220,7 +220,7 @@ class TrustStore:
                     book = _TrustFile(approvals=[approval for _, approval in sorted(kept.items())])
                     write_private(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n")
         except OSError as error:
-            raise ConfigError(f"{path}: approvals cannot be kept: {error.strerror or error}.") from error
+            raise ConfigError(f"{path}: approvals cannot be stored: {error.strerror or error}.") from error
 
     def _read(self) -> dict[tuple[str, str], Approval]:
         content = read_private(str(self._path), what="approvals")
@@ -228,7 +228,7 @@ class TrustStore:
             book = _TrustFile() if content is None else msgspec.json.decode(content, type=_TrustFile)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"{self._path}: approvals cannot be understood ({error}), so nothing is approved. Repair the file, or "
+                f"{self._path}: approvals cannot be parsed ({error}), so nothing is approved. Repair the file, or "
                 "delete it and approve again."
             ) from error
         return {(approval.name, approval.folder): approval for approval in book.approvals}

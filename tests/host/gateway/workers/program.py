@@ -20,7 +20,7 @@ def make(name: str, era: str) -> Server:
 
     @made.tool
     async def pid() -> int:
-        """Say which process this is."""
+        """Return the id of this process."""
         state["calls"] += 1
         return os.getpid()
 
@@ -60,7 +60,7 @@ def make(name: str, era: str) -> Server:
 
     @made.tool
     async def nap(seconds: float) -> str:
-        """Take a while; the most calls of this at a time are counted."""
+        """Sleep; the maximum of concurrent calls is recorded."""
         state["waiting"] += 1
         state["napping"] += 1
         state["most"] = max(state["most"], state["napping"])

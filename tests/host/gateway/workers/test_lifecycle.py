@@ -74,7 +74,7 @@ async def test_sighup_replaces_the_workers_while_the_servers_and_sessions_go_on(
         before = set(gateway.workers())
         gateway.process.send_signal(signal.SIGHUP)
         await until(lambda: len(gateway.workers()) == 3 and not before & set(gateway.workers()))
-        # The session, its process and what that process remembers are those of before.
+        # The session, its process and the state of that process are the same as before.
         for id in range(2, 5):
             assert (await client.post(machine, tool("one__pid", id=id)))[1]["result"]["content"][0]["text"] == own
     assert {name: gateway.servers(name) for name in ("one", "two", "new")} == servers

@@ -281,7 +281,7 @@ def test_an_endless_redirect_raises() -> None:
     script = redirected(307, "/mcp", times=9)
     error = failed(script)
     assert isinstance(error, HttpError)
-    assert "again and again" in str(error)
+    assert "redirects too often" in str(error)
     assert len(script.requests) == 4
 
 

@@ -220,8 +220,8 @@ def test_an_answer_with_the_id_of_another_request_reaches_neither() -> None:
         (Status(200, b"<html>", type="text/html"), "neither JSON nor a stream"),
         (Status(200), "without a message"),
         (Status(202), "status 202"),
-        (Status(200, b"{", type="application/json"), "no message"),
-        (Status(200, b'{"jsonrpc":"2.0","method":"x"}', type="application/json"), "no answer"),
+        (Status(200, b"{", type="application/json"), "not a JSON-RPC message"),
+        (Status(200, b'{"jsonrpc":"2.0","method":"x"}', type="application/json"), "does not answer"),
         (Status(200, b"x", {"Content-Encoding": "br"}, "application/json"), "br"),
         (
             Status(200, b"not gzip at all", {"Content-Encoding": "gzip"}, "application/json"),
@@ -264,7 +264,7 @@ def test_an_array_is_an_error_in_a_revision_without_batches() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.json([answer(got)])
 
-    with pytest.raises(RemoteProtocolError, match="array"):
+    with pytest.raises(RemoteProtocolError, match="is a batch"):
         call(stateless_script({"tools/call": reply}))
 
 

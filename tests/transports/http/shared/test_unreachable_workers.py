@@ -32,7 +32,7 @@ async def begun(worker: Worker, id: int = 5) -> tuple[SessionClient, Call, str]:
 
 
 def deaf(store: Any, worker: Worker) -> Any:
-    """Take a worker's subscriptions away, as a broken connection does; return what puts them back."""
+    """Remove a worker's subscriptions, as a broken connection does; return a function that restores them."""
     name = f"worker:{shared(worker)._worker.id}"
     kept = store.subscriptions.pop(name)
     return lambda: store.subscriptions.__setitem__(name, kept)

@@ -260,11 +260,11 @@ class PinStore:
         Raises:
             ConfigError: it is gone, or has changed again; or the file cannot be read or written.
         """
-        return self._look(server, kind, name, pin=pin, vetted=True, exact=exact)
+        return self._review(server, kind, name, pin=pin, vetted=True, exact=exact)
 
     def mark_viewed(self, server: ServerPins, kind: str, name: str, *, pin: str) -> Pin:
         """Mark a new definition as viewed by a person; raises as ``accept``."""
-        return self._look(server, kind, name, pin=pin, vetted=False)
+        return self._review(server, kind, name, pin=pin, vetted=False)
 
     def block(self, server: ServerPins, kind: str, name: str, *, pin: str, blocked: bool = True) -> Pin:
         """Block the changed definition of a name, so that it is hidden until it is accepted; or undo that.
@@ -337,7 +337,7 @@ class PinStore:
                 notices += noticed
         return ObservedPins(records, tuple(notices), tuple(kept))
 
-    def _look(self, server: ServerPins, kind: str, name: str, *, pin: str, vetted: bool, exact: bool = False) -> Pin:
+    def _review(self, server: ServerPins, kind: str, name: str, *, pin: str, vetted: bool, exact: bool = False) -> Pin:
         with self._changing() as records:
             record = records.get((server.name, server.key))
             known = None if record is None else record.find(kind, name)

@@ -175,7 +175,7 @@ class _DedicatedProcess:
         self.multiplexer = multiplexer
         self.used_at = upstream._state.now()
         self.timer: asyncio.TimerHandle | None = None
-        #: Whether no worker was told yet that the process was started for it.
+        #: Whether no worker has been notified yet that the process was started for it.
         self.fresh = True
 
     @property
@@ -303,7 +303,7 @@ class Broker:
                 connection.close()
 
     async def _joined(self, hello: Hello, connection: socket.socket) -> _SocketParticipant | None:
-        """Let a worker join a process; None if it cannot, which the worker is told."""
+        """Connect a worker to a process; if that fails, send the worker the reason and return None."""
         process: _DedicatedProcess | None = None
         fresh = False
         try:
@@ -519,7 +519,7 @@ class Broker:
         worker.report(snapshot, offering, encoded)
 
     def _lists_changed(self, worker: _Worker, message: ListsChanged) -> None:
-        """Note that a worker has changed lists; announced early, they could be listed at a worker without them."""
+        """Record that lists have changed at a worker; announced too early, a client could ask an outdated worker."""
         worker.gateways.add(message.gateway)
         if message.gateway not in self._changes:
             timer = asyncio.get_running_loop().call_later(_ANNOUNCE_SECONDS, self._announce, message.gateway)

@@ -1,4 +1,4 @@
-"""What the broker and the workers of a gateway say to each other on the local socket.
+"""The messages between the broker and the workers of a gateway on the local socket.
 
 A connection begins with a ``Hello``, which says what it is for, and its ``Welcome`` or a ``Refusal``. A link to a
 server then carries lines of JSON-RPC; its last one may be a notification ``ENDED``, which says why the server is gone.

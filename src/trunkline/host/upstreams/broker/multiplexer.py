@@ -170,7 +170,7 @@ class Multiplexer:
             self._send(Request(next(self._numbers), "resources/unsubscribe", params))
 
     async def aclose(self) -> None:
-        """End the server process; the participants that are left are told."""
+        """End the server process; the remaining participants are notified."""
         self._end(None)
         await self._link.aclose()
 

@@ -318,7 +318,7 @@ class MirroredTask(ServerTask):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def send_command(self, command: ServerCommand) -> asyncio.Future[None]:
-        """Pass a command on to the broker, except for the end, which is that of this worker's host alone."""
+        """Send a command to the broker; END is not sent, since it ends only this worker's host."""
         loop = asyncio.get_running_loop()
         if command == ServerCommand.END:
             self._ending = True
@@ -341,7 +341,7 @@ class MirroredTask(ServerTask):
             log.debug("%s: %s", self._state.entry.name, error)
 
     async def verify_trust(self) -> str | None:
-        """Let the broker check whether the server may run."""
+        """Ask the broker to check whether the server may run."""
         try:
             await self._broker.command("verify", self._state.entry.name)
         except ServerUnavailable as error:

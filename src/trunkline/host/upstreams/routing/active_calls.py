@@ -245,7 +245,7 @@ class ActiveCall:
         return next((pending for pending in self.pending if not over or pending.outlives_call), None)
 
     async def settle(self, pending: PendingQuestion, ask: Coroutine[Any, Any, Raw]) -> None:
-        """Get the answer to a question, unless the server withdraws it first."""
+        """Ask a question and set its answer, unless the server withdraws it first."""
         asking = asyncio.get_running_loop().create_task(ask)
         pending.delivered = True
         try:

@@ -310,7 +310,7 @@ class DedicatedConnection:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
 
     async def _ask(self, method: str, params: Any, call: ActiveCall | None) -> Raw:
-        """Bring a question to a call; if that call ends first, it belonged to another, and goes to the next."""
+        """Ask a question through a call; if that call ends first, the question belonged to another: try the next."""
         while True:
             asked = call or self._call_asked()
             try:

@@ -158,7 +158,7 @@ class ParkedElsewhere:
             call.received(message)
 
     def _resumed(self, message: _Message) -> None:
-        """Let another worker continue a call of this one."""
+        """Called when another worker continues a call of this one."""
         relay = _Relay(self, self._parking, self._id, message)
         try:
             relay.call = self._parking.resume(message.call, cast("CallerChannel", relay))

@@ -296,7 +296,7 @@ class SessionViews:
             put = partial(self._cache.put, holds_secret=self._holds_secret)
             await asyncio.to_thread(put, _cache_entry(entry, needs), extras)
         except OSError as error:
-            log.warning("what %s offers to clients that can be asked is not kept: %s", entry.name, error)
+            log.warning("the lists of %s for clients with other capabilities cannot be cached: %s", entry.name, error)
 
 
 class _DeclaringClient:

@@ -85,7 +85,7 @@ class ServerCommand(IntEnum):
 
 
 class SupervisionContext(Struct, frozen=True, kw_only=True):
-    """What the tasks of all servers share; none of it makes one wait for another."""
+    """State that the tasks of all servers share; none of it makes one task wait for another."""
 
     trust: TrustCheck
     cache: CatalogCache | None

@@ -233,7 +233,7 @@ class Supervisor:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
             for task in late:
-                log.warning("a server takes too long to end and is given up")
+                log.warning("a server takes too long to end; its task is cancelled")
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=_KILLING_SECONDS)

@@ -143,10 +143,10 @@ class ClientExchange:
     def _deliver_body(self, body: bytes) -> None:
         incoming = decode(body, self._link.limits)
         if type(incoming) is InvalidMessage:
-            raise RemoteProtocolError(f"the answer to {self.method} is no message: {incoming.message}")
+            raise RemoteProtocolError(f"the response to {self.method} is not a JSON-RPC message: {incoming.message}")
         self._deliver(incoming)
         if not self.answered:
-            raise RemoteProtocolError(f"the answer to {self.method} is a message, but no answer")
+            raise RemoteProtocolError(f"the body of the response to {self.method} does not answer the request")
 
     def _deliver(self, incoming: Incoming) -> None:
         """Deliver a message that arrived on this exchange.
@@ -159,12 +159,12 @@ class ClientExchange:
             incoming = self._check_id(incoming)
         elif kind is InvalidMessage:
             if incoming.response and incoming.id == self.id:  # type: ignore[union-attr]
-                raise RemoteProtocolError(f"the answer to {self.method} is none: {incoming.message}")  # type: ignore[union-attr]
+                raise RemoteProtocolError(f"the response to {self.method} is not valid: {incoming.message}")  # type: ignore[union-attr]
             log.debug("ignored an event that is not a message: %s", incoming.message)  # type: ignore[union-attr]
             return
         elif kind is Batch:
             if not self._link.batches:
-                raise RemoteProtocolError(f"the answer to {self.method} is an array, which this revision has not")
+                raise RemoteProtocolError(f"the response to {self.method} is a batch, which this revision lacks")
             for item in incoming.items:  # type: ignore[union-attr]
                 self._deliver(item)
             return

@@ -225,7 +225,7 @@ class HttpClient:
             if url is None and response.status in _PERMANENT:
                 self.url = target
             response.release()
-        raise HttpError(f"{target.host}:{target.port} redirects again and again", status=response.status)
+        raise HttpError(f"{target.host}:{target.port} redirects too often", status=response.status)
 
     def _redirect_target(self, response: aiohttp.ClientResponse, method: str) -> URL:
         """Return the target of a redirect, if it may be followed."""

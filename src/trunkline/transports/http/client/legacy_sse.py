@@ -143,9 +143,7 @@ class LegacySseLink(Link):
             if response.status != 200:
                 raise status_error(response, "GET", body=await read_body(response, SMALL))
             if media_type(response) != "text/event-stream":
-                raise RemoteProtocolError(
-                    f"{printable_url(self._http.url)} answered GET with something else than events"
-                )
+                raise RemoteProtocolError(f"{printable_url(self._http.url)} did not answer GET with an event stream")
             await read_events(response, reader, self._event)
         except TrunklineError as reason:
             error = reason

@@ -176,7 +176,7 @@ class CompanionProcess:
         return delay
 
     def stop(self) -> None:
-        """Let it end; called again, nothing happens."""
+        """Send SIGTERM, once; the process is not started again."""
         self._starts = None
         if not self._stopping and self.pid is not None:
             self._deadline = time.monotonic() + _STOP_SECONDS

@@ -103,11 +103,11 @@ class SessionLink(Link):
         self._opening = (id, transport)
 
     def end_opening(self) -> None:
-        """Called when that response was sent, or never will be."""
+        """Called when the response to the opening request was sent, or can no longer be sent."""
         self._opening = None
 
     async def drain(self) -> None:
-        """Wait until the client has read enough."""
+        """Wait until the client has read the GET stream down to the limit of pending bytes."""
         await self._session.get_stream.drain(self._limit)
 
     async def aclose(self) -> None:
@@ -571,7 +571,7 @@ class SessionEndpoint:
         """Continue the stream that an event belongs to, after that event; no other stream."""
         found = session.log.find(last)
         if found is None or not found[0].rewind(found[1]):
-            raise HTTPException(400, f"Last-Event-ID {last[:40]!r} is of no stream that is kept here")
+            raise HTTPException(400, f"Last-Event-ID {last[:40]!r} belongs to no stream that can be resumed here")
         response = SSEResponse(found[0], request.send)
         found[0].attach(response)
         return response

@@ -159,7 +159,7 @@ class SingleRequestTransport(Link):
         self._close()
 
     def run_inline(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
-        """Keep the coroutine that serves the request for ``respond`` to run: saves a task for each request."""
+        """Store the coroutine that serves the request; ``respond`` runs it, which saves a task for each request."""
         self._work = work
         task = asyncio.current_task()
         assert task is not None

@@ -287,10 +287,10 @@ class Supervisor:
             return
         delay = companion.start_later(time.monotonic())
         if delay is None:
-            log.error("%s %s, again and again; the server is stopped", companion.name, _end_of(code))
+            log.error("%s %s repeatedly; the server is stopped", companion.name, _end_of(code))
             self._fail(1)
             return
-        log.error("%s %s, and starts again in %g s", companion.name, _end_of(code), delay)
+        log.error("%s %s; it is restarted in %g s", companion.name, _end_of(code), delay)
         if companion.replaces_workers:
             for worker in self._workers.values():
                 self._stop_worker(worker)
@@ -309,7 +309,7 @@ class Supervisor:
             self._selector.register(file, events, callback)
 
     def ask_workers(self, seconds: float, answered: Callable[[], None]) -> None:
-        """Let all workers report; ``answered`` is called once they have, or after so many seconds."""
+        """Ask all workers for a report; ``answered`` is called when all have answered, or after ``seconds``."""
         missing: set[int] = set()
         for worker in self._workers.values():
             if worker.ready and not worker.stopping and worker.reports is not None:
@@ -496,7 +496,7 @@ class Supervisor:
             # It cannot start: neither will the next one.
             self._fail(code)
         elif not worker.ready and any(each.slot == worker.slot for each in self._workers.values()):
-            log.error("a worker that was to replace another one could not start; the others stay")
+            log.error("a replacement worker could not start; the old workers keep running")
             self._replacing.clear()
         elif not worker.stopping:
             self._restart(worker, code)

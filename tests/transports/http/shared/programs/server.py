@@ -28,7 +28,7 @@ async def greet(ctx: Context) -> str:
 
 @server.tool
 async def wait(ctx: Context) -> str:
-    """Say that it waits, and wait."""
+    """Log that the call waits, and wait."""
     await ctx.info(f"waiting in {os.getpid()}")
     await asyncio.sleep(60)
     return "waited"
@@ -36,14 +36,14 @@ async def wait(ctx: Context) -> str:
 
 @server.tool
 async def nap(seconds: float) -> int:
-    """Take a while."""
+    """Sleep."""
     await asyncio.sleep(seconds)
     return os.getpid()
 
 
 @server.tool
 async def walk(ctx: Context, n: int) -> str:
-    """Say each step."""
+    """Log each step."""
     for step in range(n):
         await ctx.info(f"step {step}")
         await asyncio.sleep(0.01)

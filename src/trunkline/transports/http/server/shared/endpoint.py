@@ -73,7 +73,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         self._worker = worker
         #: The streams of other workers that are read here, by worker.
         self._reading: dict[str, dict[LogStream, tuple[SharedSession, tuple[RequestId, ...]]]] = {}
-        #: Since when the workers of these streams do not hear.
+        #: Since when the workers of these streams do not respond.
         self._silent: dict[str, float] = {}
         self._checking: asyncio.Task[None] | None = None
 
@@ -158,7 +158,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         return session
 
     async def _revive(self, request: HttpRequest, id: bytes) -> None:
-        """Hold the session that an id carries, if it may be used by the sender of a request; else do nothing."""
+        """Create the session that an id describes, if it belongs to the sender of the request; else do nothing."""
         await self._ready()
         worker, text = self._worker, id.decode("latin-1")
         facts = worker.ids.read(text)
@@ -223,7 +223,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         sent = await send(owner, WorkerMessage("message", session.facts.key, encode(message)))
         # If it is not certain, the answer is in the inbox of that worker, which reads it once it is connected.
         if sent is False and required:
-            raise HTTPException(410, "The worker that asked this has ended, and with it the request; call again")
+            raise HTTPException(410, "The worker that asked has ended, and its request with it; call again")
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         text = last.decode("latin-1")
         event = await session.shared_log.find(text)
         if event is None:
-            raise HTTPException(400, f"Last-Event-ID {text[:40]!r} is of no stream that is kept here")
+            raise HTTPException(400, f"Last-Event-ID {text[:40]!r} belongs to no stream that can be resumed here")
         if event.stream == GET_STREAM:
             await self._listen(session, request, after=text)
         else:
@@ -300,7 +300,7 @@ class SharedSessionEndpoint(SessionEndpoint):
     # --- workers that are gone ---------------------------------------------------------------------------------------
 
     async def _watch(self, owner: str, stream: LogStream, session: SharedSession, ids: tuple[RequestId, ...]) -> None:
-        """Look whether the worker that produces a stream is there, now and regularly; answer in its place if not."""
+        """Check, now and regularly, that the worker that produces a stream is alive; if not, answer in its place."""
         self._reading.setdefault(owner, {})[stream] = (session, ids)
         resumed = WorkerMessage("resumed", session.facts.key, stream.name.encode())
         if owner == self._worker.id:

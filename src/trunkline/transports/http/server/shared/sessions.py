@@ -304,7 +304,7 @@ class _SharedLink(SessionLink):
         return isinstance(session, SharedSession) and session.turn is not None
 
     async def aclose(self) -> None:
-        """End nothing: another worker may go on with the session."""
+        """Do nothing: another worker may continue the session."""
 
 
 async def _swap(backplane: Backplane, key: str, old: bytes | None, new: bytes) -> bool:
@@ -326,7 +326,7 @@ class SharedRegistry(SessionRegistry):
         self.by_key: dict[str, SharedSession] = {}
 
     def hold(self, id: str, facts: SessionFacts, session: Session) -> SharedSession:
-        """Hold a session; the oldest that is not in use is dropped if there are too many."""
+        """Add a session to this worker; if there are too many, the oldest one that is not in use is removed."""
         held = SharedSession(id, facts, session, worker=self._worker, acceptor=self._acceptor, limits=self._limits)
         held.seen = self._now()
         if len(self.by_id) >= self._limits.sessions:
@@ -338,7 +338,7 @@ class SharedRegistry(SessionRegistry):
         return held
 
     def revive(self, id: str, facts: SessionFacts) -> SharedSession | None:
-        """Hold a session that another worker opened; None if its revision is not known here."""
+        """Add a session that another worker opened; return None if its revision is not known here."""
         revision = find_revision(facts.revision)
         if revision is None:
             return None

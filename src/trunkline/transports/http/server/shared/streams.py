@@ -41,7 +41,7 @@ log = logging.getLogger("trunkline.http")
 GET_STREAM = "get"
 #: After so many seconds without being stored, an event's response ends.
 LATE_SECONDS = 2.0
-#: How far a client has been told of changes: an announcement, as the two numbers of its id, and which of its notices.
+#: How far a client was notified of changes: an announcement, as the two numbers of its id, and which of its notices.
 Told = tuple[int, ...]
 #: The number after that of every notice of an announcement.
 _WHOLE = 1 << 62
@@ -62,7 +62,7 @@ class LoggedEvent(Struct, frozen=True, array_like=True):
     retry: int | None = None
     #: The requests that the stream answers.
     ids: tuple[RequestId, ...] = ()
-    #: Of the GET stream: the announcement that the client has been told of with this event; "" if that is not known.
+    #: Of the GET stream: the announcement that this event delivers to the client; "" if that is not known.
     since: str = ""
     #: Of a notice of that announcement: which one it is. Two workers may store the same one, and it is read once.
     part: int = 0
@@ -358,7 +358,7 @@ class LogStream(_SharedStream):
         self._key = key
         self._position = after
         self.last_id = after
-        #: How far it has been told of changes with what was read until now.
+        #: How far the client is notified of changes by the events read until now.
         self.told: Told = told
         #: Messages that arrive while the log is being read; None while it is not.
         self._early: list[bytes] | None = []
@@ -460,7 +460,7 @@ class LogStream(_SharedStream):
         event = _decoder.decode(body)
         if event.stream == self.name:
             if event.part and event.told <= self.told:
-                # Another worker has told the client of it, before it died or knew that its turn was over.
+                # Another worker has notified the client of it, before it died or knew that its turn was over.
                 return
             self.told = max(self.told, event.told)
             self.pending_bytes += len(event.data)
@@ -504,7 +504,7 @@ class SharedEventLog:
         stored: Callable[[str, LoggedEvent], None],
         failed: Callable[[LoggedEvent], None],
     ) -> None:
-        """Append an event, and go on trying; then call one of the two."""
+        """Append an event, with retries; then call ``stored`` or ``failed``."""
         self._worker.spawn(self._store(event, stored, failed))
 
     async def _store(
@@ -563,7 +563,7 @@ class SharedEventLog:
         return LogStream(name, self._worker, self._key, self._limits, after=after, told=told, may_go_on=may_go_on)
 
     def sweep(self, now: float) -> None:
-        """Forget streams that have ended; let those that are quiet for long not lose their log."""
+        """Remove streams that have ended; renew the logs of quiet ones, so that they do not expire."""
         for name, stream in list(self.streams.items()):
             if not isinstance(stream, ProducedStream) or stream.name == GET_STREAM:
                 continue

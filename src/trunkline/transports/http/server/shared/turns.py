@@ -53,7 +53,7 @@ class Turn:
         #: What the response reads.
         self.stream: LogStream
         self._connection: AcceptedConnection | None = None
-        #: The last announcement that the client has been told of, and whether it is being told of earlier ones.
+        #: The last announcement that was sent to the client, and whether earlier ones are being sent.
         self._told = session.facts.since
         self._catching_up = False
         self._saved = ("", "")
@@ -135,7 +135,7 @@ class Turn:
             session.own_stream.push(b"", retry=self._retry_ms, merge=True)
 
     async def wait(self) -> None:
-        """Try again until it is this response's turn."""
+        """Wait until it is this response's turn; checked regularly."""
         self._session.waiting_responses.append(self._response)
         try:
             while True:
@@ -183,7 +183,7 @@ class Turn:
             await self._session.load(required=True)
             partly = False
             if found is None:
-                # Some are not kept, or were lost; what is kept of those after them is told all the same.
+                # Some were dropped or lost; the later ones that are kept are sent nevertheless.
                 kept = [each for each in await worker.announcements_after("") or () if later(each[0], self._told)]
                 found = kept if len(kept) <= _RETOLD else []
                 self._tell(_before(found[0][0]) if found else worker.position, None)

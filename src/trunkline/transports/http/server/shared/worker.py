@@ -26,7 +26,7 @@ log = logging.getLogger("trunkline.http")
 
 #: The most terminated sessions that a worker remembers until they expire, about 100 bytes each.
 MAX_TERMINATED = 1_000_000
-#: Announcements kept for sessions that do not listen now; one that missed more is told that anything may have changed.
+#: Announcements kept for sessions that do not listen now; one that missed more is notified of a change of everything.
 MAX_ANNOUNCEMENTS = 1000
 #: Bounds of these logs in bytes: 64 for each terminated session, 1 MiB of announcements.
 _TERMINATED_BYTES, _ANNOUNCEMENT_BYTES = 64 * MAX_TERMINATED, 1024 * 1024
@@ -112,7 +112,7 @@ class SharedWorker:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self, listener: WorkerListener) -> None:
-        """Join the other workers, and go on trying; needs a running event loop."""
+        """Join the other workers, with retries; needs a running event loop."""
         if self._joining is None:
             self._listener = listener
             self.backplane.on_new_generation(lambda _: listener.generation_changed())
@@ -132,7 +132,7 @@ class SharedWorker:
             BackplaneUnavailable: it has not yet.
         """
         if not self._joined:
-            raise BackplaneUnavailable("the backplane cannot be reached; the server goes on trying")
+            raise BackplaneUnavailable("the backplane cannot be reached; the server keeps trying")
 
     async def aclose(self) -> None:
         """Leave; appends that are under way get a moment."""
