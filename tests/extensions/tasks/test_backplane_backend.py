@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.backplane.conftest import Workers
 from tests.extensions.tasks.fleet import eventually
 from tests.extensions.tasks.records import RESULT, make_record
 from tests.extensions.tasks.talk import EXTENSION, FINISHED, opened, workshop
-from trunkline import Server
+from trunkline import Context, Server
 from trunkline.backplane.interface import Backplane
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.errors import BackplaneUnavailable, TooManyRequests
@@ -433,3 +434,24 @@ async def test_outcomes_that_wait_are_bounded() -> None:
     await backend.aclose()
     assert (large["status"], large["error"]["message"]) == ("failed", "The result of the task could not be stored")
     assert small["status"] == "completed"
+
+
+async def test_a_question_that_the_backplane_lost_is_asked_again() -> None:
+    _, backend = make_store()
+    server = Server("asking", tasks=backend)
+
+    @server.tool(task=True)
+    async def greet(ctx: Context) -> str:
+        return f"Hello {(await ctx.elicit('Who?', str)).data}"
+
+    async with opened(server, EXTENSION, {"elicitation": {"form": {}}}) as peer:
+        id = await peer.start("greet")
+        before = await peer.until(id, "input_required")
+        # A failover to a replica that has the task, but not its question.
+        await backend.update(id, lambda each: replace(each, status="working", questions={}))
+        assert (await peer.get(id))["status"] == "working"
+        tasks: Any = server.tasks
+        tasks._others.changes_missed()
+        after = await peer.until(id, "input_required")
+    await backend.aclose()
+    assert after["inputRequests"] == before["inputRequests"]

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from trunkline.errors import RequestFailed
-from trunkline.extensions.tasks.record import FINISHED
+from trunkline.extensions.tasks.record import FINISHED, TaskRecord, add_question
 
 if TYPE_CHECKING:
     from trunkline.extensions.tasks.run import Run
@@ -86,14 +86,26 @@ class OtherProcesses:
 
 
 async def apply_changes(tasks: Tasks, run: Run) -> None:
-    """Deliver answers that another process stored, and stop the task if it was cancelled there."""
+    """Deliver answers that another process stored, and stop the task if it was cancelled there.
+
+    A question that the backend has lost (Redis after a failover that lost writes) is stored again: otherwise no client
+    would see it, and the handler would wait for its answer in vain.
+    """
     if run.record is None or run.stored is not None or run.settled:
         return
     found = await tasks.backend.get(run.record.id)
-    if found is None or not (found.finished or any(map(run.awaits, (*found.answers, *found.withdrawn)))):
+    if found is None or not (
+        found.finished or run.missing_from(found) or any(map(run.awaits, (*found.answers, *found.withdrawn)))
+    ):
         return
+
+    def ask_again(record: TaskRecord) -> TaskRecord:
+        for key, question in run.missing_from(record).items():
+            record = add_question(record, key, question, tasks.now())
+        return record
+
     # Read again through the queue of changes, so that the order is consistent.
-    record = await tasks.change(run, lambda each: each)
+    record = await tasks.change(run, ask_again)
     if record is None or record.attempts != run.attempts or run.settled:
         return
     if record.finished:

@@ -38,6 +38,7 @@ class Run:
     """A call that may become a task, and the task while it runs here."""
 
     __slots__ = (
+        "_asked",
         "_changed",
         "_tasks",
         "_waiting",
@@ -85,6 +86,8 @@ class Run:
         #: The questions that are currently asked on a request of the caller.
         self.claimed: set[str] = set()
         self._waiting: dict[str, asyncio.Future[Raw]] = {}
+        #: The questions that are stored and not answered yet.
+        self._asked: dict[str, Question] = {}
         self._changed: list[asyncio.Future[None]] = []
 
     # --- as a ``TaskRun`` ---------------------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class Run:
             assert self.record is not None
             ttl = self.record.ttl
             await self._add_question(key, question)
+            self._asked[key] = question
             async with asyncio.timeout(ttl):
                 return await answer
         except TimeoutError as error:
@@ -165,6 +169,7 @@ class Run:
             raise
         finally:
             del self._waiting[key]
+            self._asked.pop(key, None)
             if self.running and not (answer.done() and not answer.cancelled() and answer.exception() is None):
                 # The handler stopped waiting, and continues.
                 await self._withdraw(key)
@@ -225,6 +230,12 @@ class Run:
         """Return True if the handler waits for the answer to a question."""
         future = self._waiting.get(key)
         return future is not None and not future.done() and self.running
+
+    def missing_from(self, record: TaskRecord) -> dict[str, Question]:
+        """Return the stored questions that a record does not have: the backend has lost their writes."""
+        if record.finished or record.attempts != self.attempts:
+            return {}
+        return {key: each for key, each in self._asked.items() if self.awaits(key) and key not in record.used_keys}
 
     @property
     def waits_for_input(self) -> bool:
