@@ -7,9 +7,11 @@ import os
 
 from trunkline import Context, Server
 from trunkline.errors import ToolError
+from trunkline.extensions import TaskOptions
 
 server = Server("workshop", tasks=os.environ.get("TASKS_FILE"))
 waiting: list[asyncio.Event] = []
+decided: list[str] = []
 
 
 @server.tool(task=True)
@@ -35,6 +37,30 @@ async def ask(ctx: Context) -> str:
     """Ask a question."""
     answer = await ctx.elicit("Which colour?", str)
     return f"{answer.action} {answer.data if answer.accepted else ''}".strip()
+
+
+@server.tool(task=TaskOptions(after=3600))
+async def confirm(ctx: Context) -> str:
+    """Ask before the call has become a task."""
+    answer = await ctx.elicit("Sure?", bool)
+    decided.append(answer.action)
+    return answer.action
+
+
+@server.tool(task=TaskOptions(after=3600))
+async def compose(ctx: Context) -> str:
+    """Ask for a model's answer before the call has become a task."""
+    text = (await ctx.sample("Say hi")).text
+    decided.append("sampled")
+    return text
+
+
+@server.tool
+def decisions() -> list[str]:
+    """Return what ``confirm`` and ``compose`` were answered since the last call."""
+    found = list(decided)
+    decided.clear()
+    return found
 
 
 @server.tool(task=True)

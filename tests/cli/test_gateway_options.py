@@ -323,6 +323,25 @@ def test_a_file_chooses_what_slow_calls_are_for_all_and_for_a_profile(desk: Desk
     assert found == {"": set(), "/impatient": {"job_status", "job_result"}}
 
 
+@pytest.mark.parametrize(
+    ("words", "text", "path"),
+    [
+        pytest.param(("--task-after", "0"), "", "", id="option"),
+        pytest.param((), "task_after = 0", "", id="file"),
+        pytest.param((), "[profile.impatient]\ntask_after = 0", "/impatient", id="profile"),
+    ],
+)
+def test_every_call_can_be_a_task_at_once(words: tuple[str, ...], text: str, path: str, desk: Desk) -> None:
+    async def started(url: str) -> tuple[bool, str]:
+        async with Client(url, headers={"Authorization": f"Bearer {TOKEN}"}, revision="2026-07-28") as client:
+            task = await client.start_task("demo__echo", {"text": "hi"})
+            return bool(task.id), (await task.result()).text
+
+    options = ("--approval", "client", "--gateway", desk.write("gateway.toml", text), *words)
+    with desk.serving(*options) as running:
+        assert run_async(started(f"{running.url}{path}")) == (True, "hi")
+
+
 def test_an_unknown_way_of_slow_calls_is_an_error(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     file = desk.write("gateway.toml", 'slow_calls = "wait"')
     ended = run(capsys, "serve", "-c", str(desk.config), "--gateway", str(desk.folder / file))

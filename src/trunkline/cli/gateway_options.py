@@ -166,6 +166,7 @@ def _own_policy() -> Policy:
 
 _Search = Literal["auto", "on", "off"]
 _Rate = Annotated[float, Meta(gt=0)]
+_Seconds = Annotated[float, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=1)]
 _MOST_BYTES = 1024 * 1024  # Configuration files have a few KiB; a larger one is another file.
 # The name of a profile is a segment of the URL path.
@@ -188,7 +189,7 @@ class _Profile(Struct, frozen=True, kw_only=True):
     search: _Search | None = None
     approval: ApprovalMode | None = None
     slow_calls: Literal["hold", "poll"] | None = None
-    task_after: _Rate | None = None
+    task_after: _Seconds | None = None
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -202,9 +203,9 @@ class _File(Struct, frozen=True, kw_only=True):
     concurrent: _Count | None = None
     search: _Search | None = None
     slow_calls: Literal["hold", "poll"] | None = None
-    task_after: _Rate | None = None
+    task_after: _Seconds | None = None
     tasks_file: str | None = None
-    wait: Annotated[float, Meta(ge=0)] | None = None
+    wait: _Seconds | None = None
     starts: _Count | None = None
     workers: Annotated[int, Meta(ge=1, le=512)] | None = None
     backplane: str | None = None

@@ -80,6 +80,22 @@ def test_looking_does_not_answer_the_questions(served: Served, capsys: pytest.Ca
     assert "declined, there is no terminal to ask in" in declined.err
 
 
+def test_the_state_says_where_a_revision_delivers_the_questions(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    revision = ("--revision", "2025-11-25")
+    id = start(capsys, served, "ask", *revision)
+    looked = run(capsys, "task", served.url, id, "--state", *revision)
+    working = run(capsys, "task", served.url, start(capsys, served, "wait", *revision), "--state", *revision)
+    assert looked == (
+        0,
+        "input_required\n",
+        "trunkline: in revision 2025-11-25 the state of a task does not include its questions; "
+        "to read and answer them, run the same command without --state\n",
+    )
+    assert working == (0, "working: 1/2: waiting\n", "")
+
+
 @REVISIONS
 def test_the_questions_are_asked_in_the_terminal(
     served: Served, revision: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -90,6 +106,48 @@ def test_the_questions_are_asked_in_the_terminal(
     assert code == 0
     assert "Which colour?" in seen
     assert "accept red" in seen
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked"),
+    [
+        pytest.param("confirm", 'asks "Sure?"', id="elicitation"),
+        pytest.param("compose", 'asks for a model\'s answer to "user: Say hi"', id="sampling"),
+    ],
+)
+def test_a_question_before_there_is_a_task_is_left_open_without_a_terminal(
+    served: Served, tool: str, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "call", served.url, "decisions")
+    code, out, err = run(capsys, "call", served.url, tool, "--detach", "--revision", "2026-07-28")
+    decided = run(capsys, "call", served.url, "decisions", "--json")
+    assert (code, out) == (6, "")
+    assert err == (
+        f"trunkline: the server {asked} before the call has become a task, and there is no terminal to ask in; "
+        "nothing was answered: run the same command in a terminal to answer, or with --no-input to decline\n"
+    )
+    assert json.loads(decided.out)["structuredContent"] == {"result": []}
+
+
+def test_a_question_before_there_is_a_task_is_declined_if_that_was_asked_for(
+    served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("call", served.url, "confirm", "--detach", "--no-input", "--revision", "2026-07-28")
+    assert run(capsys, *words) == (
+        6,
+        "decline\n",
+        'trunkline: the server asks "Sure?": declined, --no-input was given\n',
+    )
+
+
+def test_a_question_before_there_is_a_task_is_asked_in_the_terminal(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("call", served.url, "confirm", "--detach", "--revision", "2026-07-28")
+    code, seen = at_a_terminal(monkeypatch, *words, script=(("value", "y\n"),))
+    assert code == 0
+    assert "Sure?" in seen
+    assert "accept" in seen
 
 
 def test_an_answer_that_comes_at_once_is_printed(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

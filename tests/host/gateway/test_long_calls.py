@@ -38,8 +38,8 @@ WAYS = pytest.mark.parametrize(
 TASK_TOOLS = pytest.mark.parametrize(("server", "kind"), [("2025-11-25", "required"), ("2026-07-28", "optional")])
 
 
-def _options(way: str, **more: Any) -> GatewayOptions:
-    return GatewayOptions(slow_calls="poll" if way == "poll" else "hold", task_after=SOON, **more)
+def _options(way: str, after: float = SOON, **more: Any) -> GatewayOptions:
+    return GatewayOptions(slow_calls="poll" if way == "poll" else "hold", task_after=after, **more)
 
 
 def _entry(server: Server, **settings: Any) -> ServerEntry:
@@ -96,6 +96,27 @@ async def test_the_time_of_a_person_does_not_count(client: str, server: str, kin
         stage.client(client, elicitation=answer) as caller,
     ):
         assert (await caller.call_tool(f"{SERVER}__{kind}")).text == FOUND
+
+
+# --- at once ---------------------------------------------------------------------------------------------------------
+
+
+@WAYS
+async def test_without_a_delay_a_quick_call_is_a_task_or_a_job_too(client: str, way: str, tmp_path: Path) -> None:
+    server = Server("quick")
+    server.tool(name="quick")(lambda: "done")
+    extensions: dict[str, Any] = {} if way == "task" else {"extensions": {TASKS: None}}
+    async with (
+        on_stage({SERVER: server}, tmp_path, gateway=_options(way, 0)) as stage,
+        stage.client(client, **extensions) as caller,
+    ):
+        if way == "task":
+            task = await caller.start_task(f"{SERVER}__quick")
+            assert task.id
+            assert (await task.result()).text == "done"
+        else:
+            job = (await caller.call_tool(f"{SERVER}__quick")).structured_content["job"]
+            assert (await caller.call_tool("job_result", {"job": job})).text == "done"
 
 
 # --- who asks, and whom ----------------------------------------------------------------------------------------------

@@ -88,9 +88,14 @@ async def _start(context: CommandContext, tool: str, arguments: dict[str, Any]) 
     from trunkline.cli.exit_codes import CommandError, Exit
     from trunkline.client.client import Client
     from trunkline.errors import MissingCapability
+    from trunkline.protocol.revisions import uses_handshake
 
     client = context.client
     assert isinstance(client, Client)
+    if not uses_handshake(client.revision):
+        # Here a question ends the request, so that the call can be left without an answer. The user of --detach
+        # expects to answer later, not that the call goes on with a declined question.
+        context.questions.left_open = "before the call has become a task"
     try:
         with context.screen.working(f"calling {tool}"):
             handle = await context.suggesting(tool, client.list_tools, client.start_task(tool, arguments))

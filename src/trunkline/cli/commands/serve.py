@@ -97,9 +97,9 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 )
 @click.option(
     "--task-after",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0),
     metavar="S",
-    help="Seconds after which a slow call becomes a task, or a job to poll. Default: 5.",
+    help="Seconds after which a slow call becomes a task, or a job to poll; 0: at once. Default: 5.",
 )
 @click.option(
     "--tasks-file", metavar="FILE", help="SQLite file for tasks, which then survive a restart. Default: in memory."
@@ -222,8 +222,8 @@ def _address(written: GatewayFile) -> ListenAddress | None:
 def _settings(given: Mapping[str, Any], written: GatewayFile, *, http: bool) -> dict[str, Any]:
     """Merge options and file. An option without effect is rejected; a setting of the file may be meant for HTTP."""
     flags = {name: value for name, value in given.items() if value not in (None, False, ()) and name != "verbose"}
-    if given["wait"] is not None:
-        flags["wait"] = given["wait"]
+    # Zero seconds equal False, and are a value.
+    flags.update((name, given[name]) for name in ("task_after", "wait") if given[name] is not None)
     if not http:
         for name in _HTTP_ONLY:
             if name in flags:

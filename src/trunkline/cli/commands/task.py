@@ -71,16 +71,23 @@ def command(choices: Choices, *, id: str, look: bool, cancel: bool) -> int:
 
 
 async def _show_state(context: CommandContext, client: Client, id: str) -> Exit:
-    from trunkline.cli.ui.output import one_line, print_json, print_text
+    from trunkline.cli.ui.output import one_line, print_json, print_notice, print_text
+    from trunkline.protocol.revisions import uses_handshake
 
     state = await client.request("tasks/get", {"taskId": id})
     if context.choices.as_json:
         print_json(state)
-        return context.exit_code()
-    said = state.get("statusMessage")
-    print_text(one_line(f"{state.get('status')}: {said}" if said else str(state.get("status"))))
-    for question in _questions(state):
-        print_text(one_line(f"asks: {question}"))
+    else:
+        said = state.get("statusMessage")
+        print_text(one_line(f"{state.get('status')}: {said}" if said else str(state.get("status"))))
+        for question in _questions(state):
+            print_text(one_line(f"asks: {question}"))
+    if state.get("status") == "input_required" and uses_handshake(client.revision):
+        # Tasks of the core protocol ask with requests of their own, while the client waits for the result.
+        print_notice(
+            f"in revision {client.revision} the state of a task does not include its questions; "
+            "to read and answer them, run the same command without --state"
+        )
     return context.exit_code()
 
 

@@ -1,7 +1,8 @@
 """Answers elicitation and sampling requests of a server in the terminal, or declines them.
 
-One request at a time, since there is one user. Without a terminal a request is declined, with a notice on stderr.
-Whether anything was declined decides the exit code.
+One request at a time, since there is one user. Without a terminal a request is declined, with a notice on stderr; a
+command that must not decide anything unseen ends with an error instead. Whether anything was declined decides the exit
+code.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import trunkline.types as t
 from trunkline.cli.ui.elicitation import FormDismissed, ask_form, ask_page, quote_lines
 from trunkline.cli.ui.output import block_text, clip, one_line
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, is_interactive
-from trunkline.errors import RequestFailed
+from trunkline.errors import PolicyDenied, RequestFailed
 
 __all__ = ["SAMPLING_REJECTED", "TerminalRequestHandler"]
 
@@ -27,16 +28,23 @@ class TerminalRequestHandler:
         """Ask in the terminal, if there is one and ``no_input`` is not set."""
         self._screen = screen
         self._terminal = Terminal(screen) if not no_input and is_interactive() else None
+        self._no_input = no_input
         self._why = "--no-input was given" if no_input else "there is no terminal to ask in"
         #: Held while a question is being asked: there is one user.
         self.terminal_lock = asyncio.Lock()
         #: True if a request was declined or cancelled.
         self.denied = False
+        #: When a request may not be declined only because there is no terminal, for the error; None if it may.
+        self.left_open: str | None = None
 
     # --- elicitation -------------------------------------------------------------------------------------------------
 
     async def elicit(self, question: t.ElicitRequestParams) -> t.ElicitResult:
-        """Answer an elicitation; forms for credentials and deceptive URLs are declined without being shown."""
+        """Answer an elicitation; forms for credentials and deceptive URLs are declined without being shown.
+
+        Raises:
+            PolicyDenied: there is no terminal, and the request is left open.
+        """
         refusal = _refusal(question)
         if refusal is not None:
             self._decline("asks", question.message, refusal)
@@ -68,6 +76,7 @@ class TerminalRequestHandler:
 
         Raises:
             RequestFailed: the request is declined; the message is that of the specification.
+            PolicyDenied: there is no terminal, and the request is left open.
         """
         if self._terminal is None:
             self._decline("asks for a model's answer to", _messages(question))
@@ -81,8 +90,14 @@ class TerminalRequestHandler:
         raise RequestFailed("User rejected sampling request", code=SAMPLING_REJECTED)
 
     def _decline(self, verb: str, what: str, why: str | None = None) -> None:
+        asked = f'the server {verb} "{clip(one_line(what), 200)}"'
+        if why is None and self.left_open is not None and not self._no_input:
+            raise PolicyDenied(
+                f"{asked} {self.left_open}, and {self._why}; nothing was answered: "
+                "run the same command in a terminal to answer, or with --no-input to decline"
+            )
         self.denied = True
-        self._screen.line(f'trunkline: the server {verb} "{clip(one_line(what), 200)}": declined, {why or self._why}')
+        self._screen.line(f"trunkline: {asked}: declined, {why or self._why}")
 
 
 def _refusal(question: t.ElicitRequestParams) -> str | None:

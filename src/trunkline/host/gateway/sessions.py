@@ -57,7 +57,7 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     own_user: bool = False
     #: How slow calls of clients without tasks are served: held open, or as a job to poll.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which a client of the tasks extension gets a task instead of waiting.
+    #: Seconds after which a client of the tasks extension gets a task instead of waiting; 0 for at once.
     task_after: float = 5.0
     #: Extensions whose methods have acts, so that the gateway can forward them.
     extensions: tuple[Extension, ...] = ()
