@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,55 @@ async def test_the_status_of_any_server_is_shown_as_progress(said: list[str], sh
         await client.call_tool("work", on_progress=lambda *each: seen.append(each))
     # A text that is no progress is shown as it is.
     assert seen == (shown or [(number, None, text) for number, text in enumerate(said, 1)])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"status": "failed", "error": {"code": -32603, "message": "The oven is broken"}},
+        {"status": "cancelled"},
+        {"status": "completed", "result": CONTENT},
+    ],
+    ids=["failed", "cancelled", "completed"],
+)
+async def test_the_message_of_a_task_that_has_ended_is_no_progress(end: dict[str, Any]) -> None:
+    states = [{"status": "working", "statusMessage": "2/2: step 2"}, {**end, "statusMessage": "The oven is broken"}]
+    seen: list[Any] = []
+    async with Client(extension_server(*states, poll=1)) as client:
+        with suppress(RequestFailed):
+            await client.call_tool("work", on_progress=lambda *each: seen.append(each))
+    assert seen == [(2, 2, "step 2")]
+
+
+async def test_the_last_progress_of_a_completed_task_is_reported() -> None:
+    states = [{"status": "working"}, {"status": "completed", "statusMessage": "2/2: step 2", "result": CONTENT}]
+    seen: list[Any] = []
+    async with Client(extension_server(*states, poll=1)) as client:
+        await client.call_tool("work", on_progress=lambda *each: seen.append(each))
+    assert seen == [(2, 2, "step 2")]
+
+
+@FORMS
+async def test_the_error_of_a_task_that_may_not_ask_is_no_progress(revision: str) -> None:
+    server, told = Server("s"), asyncio.Event()
+
+    @server.tool(task="required")
+    async def bake(ctx: Context) -> str:
+        await ctx.report_progress(2, 2, "step 2")
+        await told.wait()
+        await ctx.elicit("How many candles?", int)
+        return "baked"
+
+    seen: list[Any] = []
+
+    def progress(*each: Any) -> None:
+        seen.append(each)
+        told.set()
+
+    async with Client(server, revision=revision) as client:
+        with pytest.raises((RequestFailed, ToolError)):
+            await client.call_tool("bake", on_progress=progress)
+    assert seen == [(2, 2, "step 2")]
 
 
 async def test_a_poll_interval_larger_than_any_number_is_bounded() -> None:

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import NEW, OLD, on_stage, revisions_of
+import trunkline.types as t
+from tests.host.gateway.poll_program import POLLS as LISTED
+from tests.host.gateway.poll_program import polls, server
+from tests.host.gateway.support import CELLS, NEW, OLD, on_stage, revisions_of
 from trunkline import Extension, Server
 from trunkline.errors import MissingClientCapability, RequestFailed
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
@@ -139,3 +142,43 @@ async def test_a_kind_that_no_forwarded_extension_has_does_not_pass(tmp_path: Pa
         with pytest.raises(RequestFailed) as refused:
             await client.request("tools/call", SENT["tools/call"])
     assert "ticket-tools" not in str(refused.value)
+
+
+@CELLS
+@known
+async def test_the_result_of_a_method_has_the_members_of_the_clients_revision(
+    channel: str, upstream: str, objects: bool, tmp_path: Path
+) -> None:
+    made = server(revisions=revisions_of(upstream))
+    options: dict[str, Any] = {"extensions": [polls()]} if objects else {}
+    settings = ServerSettings(extensions={} if objects else {LISTED: ("polls/vote",)})
+    target = ServerEntry(name="v", target=made, settings=settings, source=Source("given"))
+    async with (
+        on_stage({"v": target}, tmp_path, **options) as stage,
+        stage.client(channel, extensions=[polls()]) as client,
+    ):
+        result = await client.request("polls/vote", {"question": "Tea?"})
+    if channel == OLD:
+        assert result == {"voted": "Tea?"}
+    else:
+        # The identity is that of the gateway.
+        assert result.pop("_meta")[t.META_SERVER_INFO]["name"] != "polls"
+        assert result == {"resultType": "complete", "voted": "Tea?"}
+
+
+@CELLS
+async def test_the_metadata_of_a_methods_result_is_kept(channel: str, upstream: str, tmp_path: Path) -> None:
+    notes = Extension(POLLS)
+
+    @notes.method("notes/one", act="tool")
+    async def one() -> dict[str, Any]:
+        return {"_meta": {"com.example/page": 1}}
+
+    made = Server("v", revisions=revisions_of(upstream), extensions=[notes])
+    async with (
+        on_stage({"v": made}, tmp_path, extensions=[notes]) as stage,
+        stage.client(channel, extensions=[notes]) as client,
+    ):
+        result = await client.request("notes/one")
+    assert result["_meta"].pop("com.example/page") == 1
+    assert set(result["_meta"]) == (set() if channel == OLD else {t.META_SERVER_INFO})

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trunkline.types as t
+from tests.client.scripted_server import stateless
 from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, on_stage, revisions_of, server, until
-from trunkline import Context, RequestFailed, Server
+from trunkline import Context, RequestFailed, Server, ToolError
+from trunkline.extensions import TASKS
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.gateway.sessions import GatewayOptions
 
 ASKING = pytest.mark.parametrize("asking", [False, True], ids=["shared", "lane"])
+
+COMPLETE = {"resultType": "complete"}
 
 
 class Worker:
@@ -217,3 +222,66 @@ async def test_the_progress_of_a_servers_task_has_its_total(channel: str, upstre
         result = await client.call_tool("v__work", on_progress=progress)
     assert result.data == "done"
     assert seen == [(1, 3, "step 1"), (2, 3, "step 2")]
+
+
+@FRONTS
+@pytest.mark.parametrize("upstream", [OLD, NEW], ids=["core-task", "extension-task"])
+@ASKING
+async def test_each_report_of_a_task_that_asks_arrives_once(
+    channel: str, upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    made, told = Server("v", revisions=revisions_of(upstream)), asyncio.Event()
+
+    @made.tool(task="required")
+    async def bake(ctx: Context) -> str:
+        await ctx.report_progress(2, 2, "step 2")
+        await told.wait()
+        answer = await ctx.elicit("How many candles?", int)
+        return f"{answer.data} candles"
+
+    seen: list[tuple[float, float | None, str | None]] = []
+
+    def progress(*each: Any) -> None:
+        seen.append(each)
+        told.set()
+
+    async with (
+        on_stage({"v": made}, tmp_path, gateway=GatewayOptions(task_after=600)) as stage,
+        stage.client(channel, **({"elicitation": lambda _: 5} if asking else {})) as client,
+    ):
+        if asking:
+            assert (await client.call_tool("v__bake", on_progress=progress)).data == "5 candles"
+        else:
+            with pytest.raises((RequestFailed, ToolError)):
+                await client.call_tool("v__bake", on_progress=progress)
+    assert seen == [(2, 2, "step 2")]
+
+
+@FRONTS
+async def test_progress_that_does_not_increase_never_exceeds_the_total(channel: str, tmp_path: Path) -> None:
+    said = ["1/2: a", "tidying up", "1/2: tidying up", "2/2: b", "washing up", "2/2: c"]
+    states = iter([*({"status": "working", "statusMessage": each} for each in said), {"status": "completed"}])
+    task: dict[str, Any] = {
+        "taskId": "one",
+        "createdAt": "2026-01-01T00:00:00Z",
+        "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    }
+    task |= {"ttlMs": None, "pollIntervalMs": 1, "result": {"content": [{"type": "text", "text": "done"}]}}
+    made = stateless(
+        {
+            "tools/list": {**COMPLETE, "tools": [{"name": "work", "inputSchema": {"type": "object"}}]},
+            "tools/call": {**task, "resultType": "task", "status": "working"},
+            "tasks/get": lambda params: {**COMPLETE, **task, **next(states)},
+        },
+        tools={},
+        extensions={TASKS: {}},
+    )
+    seen: list[tuple[float, float | None, str | None]] = []
+    async with (
+        on_stage({"v": made}, tmp_path, gateway=GatewayOptions(task_after=600)) as stage,
+        stage.client(channel) as client,
+    ):
+        result = await client.call_tool("v__work", on_progress=lambda *each: seen.append(each))
+    assert result.text == "done"
+    # A new message is shown while there is room below the total.
+    assert seen == [(1, 2, "a"), (math.nextafter(1, 2), 2, "tidying up"), (2, 2, "b")]

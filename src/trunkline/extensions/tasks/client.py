@@ -26,7 +26,7 @@ from trunkline.errors import (
     RequestTimeout,
     request_failed,
 )
-from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds
+from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds, is_progress
 from trunkline.protocol.caller import EXTENSIONS
 from trunkline.protocol.extensions import TASKS
 from trunkline.protocol.revisions import Feature
@@ -293,10 +293,12 @@ class ClientTasks:
         while handle.state is None or not handle.state.finished:
             if handle.state is not None and await self._wait_for_change(handle, handle.state.poll):
                 return await self._core_result(handle)
-            handle.state = await self.poll(handle)
-            if on_state is not None and handle.state.message is not None and handle.state.message != last:
-                last = handle.state.message
-                on_state(handle.state)
+            state = handle.state = await self.poll(handle)
+            if on_state is None or state.message is None or state.message == last:
+                continue
+            if is_progress(state.status, state.message):
+                last = state.message
+                on_state(state)
         return await self._outcome(handle, handle.state)
 
     async def _outcome(self, handle: TaskHandle, state: TaskState) -> t.CallToolResult:

@@ -23,6 +23,7 @@ __all__ = [
     "error_text",
     "extension_task",
     "from_milliseconds",
+    "is_progress",
     "progress_text",
     "related",
     "status_line",
@@ -128,6 +129,17 @@ def progress_text(method: str, params: Any) -> str | None:
     else:
         return None
     return _shortened(line)
+
+
+def is_progress(status: t.TaskStatus, message: str) -> bool:
+    """Return True if a status message of a task tells of its progress.
+
+    The message of a task that has ended is about the end, such as the text of an error. A completed task may still have
+    the last progress that it reported.
+    """
+    if status == "completed":
+        return _PROGRESS.fullmatch(message) is not None
+    return status in ("working", "input_required")
 
 
 class StatusProgress:

@@ -179,6 +179,9 @@ def extension_handler(
             return await core.extension_traffic.call(server, route.extension, route.method, members, requester)
 
         result: dict[str, Any] = await run_for(exchange, server, call)
+        if result.get("resultType") == "complete":
+            # A member of the server's revision; where the client's has it, the gateway adds it again.
+            result = {name: value for name, value in result.items() if name != "resultType"}
         return without_identity(_with_outer_uris(route, server, result))
 
     return handle

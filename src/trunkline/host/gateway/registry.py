@@ -254,7 +254,9 @@ def without_identity(result: dict[str, Any]) -> dict[str, Any]:
     meta = result.get("_meta")
     if not isinstance(meta, dict) or t.META_SERVER_INFO not in meta:
         return result
-    return {**result, "_meta": {name: value for name, value in meta.items() if name != t.META_SERVER_INFO}}
+    own = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO}
+    rest = {name: value for name, value in result.items() if name != "_meta"}
+    return {**rest, "_meta": own} if own else rest
 
 
 def without_pages(result: t.ReadResourceResult) -> t.ReadResourceResult:

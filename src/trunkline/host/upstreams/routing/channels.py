@@ -21,6 +21,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidRequest, LocalProtocolError, RemoteProtocolError, UrlElicitationRequired
 from trunkline.extensions.tasks.exchange import TaskExchange
+from trunkline.extensions.tasks.wire import progress_text
 from trunkline.host.config.model import ServerEntry, ServerSettings
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
@@ -257,7 +258,7 @@ class CallerChannel(Protocol):
 class GatewayChannel:
     """The channel to a client of the gateway, for one request."""
 
-    __slots__ = ("_exchange", "_server", "_token", "log_level", "receives_logs")
+    __slots__ = ("_exchange", "_reported", "_server", "_token", "log_level", "receives_logs")
 
     def __init__(self, server: Server, exchange: Exchange, *, log_level: t.LoggingLevel | None) -> None:
         """Set the request that is being served."""
@@ -267,6 +268,8 @@ class GatewayChannel:
         self.receives_logs: bool = exchange.admitted.caller.session is not None
         meta: t.RequestMeta | None = getattr(exchange.admitted.params, "meta", None)
         self._token = None if meta is None else meta.progress_token
+        #: The last report: the server's progress, the total and the message.
+        self._reported: tuple[float, float | None, str | None] | None = None
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -311,21 +314,38 @@ class GatewayChannel:
         return self._token is not None or self._exchange.may_become_task
 
     def progress(self, news: t.ProgressNotificationParams) -> None:
-        """Forward progress under the client's own token, or as the status of a task."""
-        exchange, store = self._exchange, self._exchange.store
-        if store is not None:
-            if store.progress is not None and news.progress <= store.progress:
-                # A keep-alive may have increased the progress, which must grow with each notification.
-                news = replace(news, progress=math.nextafter(store.progress, math.inf))
-            store.progress = news.progress
+        """Forward progress under the client's own token, or as the status of a task; each report is sent once."""
+        exchange = self._exchange
+        report = (news.progress, news.total, news.message)
+        if report == self._reported:
+            return
+        self._reported = report
+        increased = self._increased(news)
         token = "" if self._token is None and exchange.may_become_task else self._token
-        if token is not None:
+        if token is not None and increased is not None:
             params = t.ProgressNotificationParams(
-                progress_token=token, progress=news.progress, total=news.total, message=news.message
+                progress_token=token, progress=increased, total=news.total, message=news.message
             )
             exchange.notify("notifications/progress", params)
-        if isinstance(news, TaskProgress) and isinstance(exchange, TaskExchange) and news.message is not None:
-            exchange.set_status(news.message)
+        if isinstance(exchange, TaskExchange) and news.message is not None:
+            if isinstance(news, TaskProgress):
+                exchange.set_status(news.message)
+            elif increased is None and (line := progress_text("notifications/progress", news)) is not None:
+                # The status of a task may change without an increase.
+                exchange.set_status(line)
+
+    def _increased(self, news: t.ProgressNotificationParams) -> float | None:
+        """Return the progress to send, which is more than the last; None if that would exceed the total."""
+        progress, store = news.progress, self._exchange.store
+        if store is None:
+            return progress
+        if store.progress is not None and progress <= store.progress:
+            # A keep-alive may have increased the progress, which must grow with each notification.
+            progress = math.nextafter(store.progress, math.inf)
+            if news.total is not None and progress > news.total:
+                return None
+        store.progress = progress
+        return progress
 
     def serves(self, server: Server) -> bool:
         """Return True if the request was made to this gateway."""

@@ -420,7 +420,7 @@ class Router:
         if channel.log_level is not None or channel.receives_logs:
             meta[t.META_LOG_LEVEL] = channel.log_level or _USUAL_LEVEL
         if channel.did(task_key := _task_key(channel)):
-            return await self._follow_task(request, client, await channel.once(task_key, str))
+            return await self._follow_task(request, client, await channel.once(task_key, str), continued=True)
         for number in range(self._rounds):
             key = f"round-{number}"
             if channel.did(key):
@@ -462,10 +462,13 @@ class Router:
         finally:
             slot.release()
 
-    async def _follow_task(self, request: UpstreamRequest, client: Client, id: str) -> tuple[Any, Raw]:
+    async def _follow_task(
+        self, request: UpstreamRequest, client: Client, id: str, *, continued: bool = False
+    ) -> tuple[Any, Raw]:
         """Wait for a task that a server answered with; its questions are asked like those of any call."""
         total = request.upstream.entry.settings.total_timeout
-        return await follow_task(client, id, request.channel, partial(self._ask_all, request), total=total)
+        ask_all = partial(self._ask_all, request)
+        return await follow_task(client, id, request.channel, ask_all, total=total, continued=continued)
 
     def _declared(self, request: UpstreamRequest) -> dict[str, Any]:
         """Return what is declared to a stateless server: what the caller supports, and roots if the host has some."""

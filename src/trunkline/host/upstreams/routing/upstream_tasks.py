@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -21,7 +21,7 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.request_handlers import ExtensionResult
 from trunkline.errors import LinkError, RemoteProtocolError, RequestFailed, RequestTimeout, request_failed
-from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds
+from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds, is_progress
 from trunkline.host.upstreams.routing.channels import CallerChannel, TaskProgress
 
 __all__ = ["TASK_KEYS", "AskAll", "call_core_task", "follow_task", "is_task", "send_or_withdraw", "task_id"]
@@ -36,6 +36,13 @@ _ANSWER_SECONDS = 0.2  # Timeout for the response with the id of an abandoned ta
 
 #: Asks the caller the questions of a task by key; the number distinguishes the rounds of one call.
 AskAll = Callable[[Mapping[str, Any], int], Awaitable[dict[str, Raw]]]
+
+
+class StatusReporter(Protocol):
+    """Reports the status messages of a task as progress."""
+
+    def __call__(self, status: str | None, *, known: bool = False) -> None:
+        """Report a message unless it is the last one, or the caller knows it."""
 
 
 def task_id(raw: Raw) -> str:
@@ -75,9 +82,11 @@ async def send_or_withdraw(client: Client, sending: Coroutine[Any, Any, T], id_o
 
 
 async def follow_task(
-    client: Client, id: str, channel: CallerChannel, ask_all: AskAll, *, total: float | None
+    client: Client, id: str, channel: CallerChannel, ask_all: AskAll, *, total: float | None, continued: bool
 ) -> tuple[t.CallToolResult, Raw]:
     """Wait for a task of the extension and return its result, decoded and raw.
+
+    ``continued`` is true if an earlier round of the call waited for the task.
 
     Raises:
         RequestFailed: the task failed, was cancelled, or does not exist any more.
@@ -90,7 +99,10 @@ async def follow_task(
         async with asyncio.timeout(total) as limit:
             while True:
                 state = await client.request("tasks/get", {"taskId": id}, result=t.TaskResult)
-                report(state.status_message)
+                if state.status_message is not None and is_progress(state.status, state.status_message):
+                    # A task that still waits for this round's answers has the status that the last round reported.
+                    report(state.status_message, known=continued and state.status == "input_required")
+                continued = False
                 if state.status not in ("working", "input_required"):
                     return _outcome(state)
                 questions = {key: each for key, each in (state.input_requests or {}).items() if key not in answered}
@@ -192,16 +204,18 @@ def _too_long(total: float) -> RequestTimeout:
     return RequestTimeout(f"the task took longer than {total:g} s", clock="total", seconds=total)
 
 
-def _reporter(progress: Callable[[t.ProgressNotificationParams], None]) -> Callable[[str | None], None]:
-    """Return a function that reports each new status message of a task as progress."""
+def _reporter(progress: Callable[[t.ProgressNotificationParams], None]) -> StatusReporter:
+    """Return a function that reports each new status message of a task as progress, unless the caller knows it."""
     shown, last = StatusProgress(), None
 
-    def report(status: str | None) -> None:
+    def report(status: str | None, *, known: bool = False) -> None:
         nonlocal last
         if status is None or status == last:
             return
         last = status
         done, total, message = shown.read(status)
+        if known:
+            return
         # A message without numbers is shown unchanged as the status of the gateway's own task.
         kind = TaskProgress if message == status else t.ProgressNotificationParams
         progress(kind(progress_token=0, progress=done, total=total, message=message))
