@@ -473,3 +473,18 @@ async def test_a_kind_of_result_of_a_handshake_server_is_not_sent_to_a_client_wi
         async with stage.client(front) as client:
             with pytest.raises(MissingClientCapability, match=extension.id):
                 await client.call_tool("v__serve")
+
+
+@each_revision
+async def test_a_client_that_only_names_an_extension_is_still_asked(revision: str) -> None:
+    server = voting()
+
+    @server.tool
+    async def color(ctx: Context) -> str:
+        answer = await ctx.elicit("Which color?", str)
+        return str(answer.data)
+
+    async with Client(server, revision=revision, extensions={POLLS: {}}, elicitation=lambda _: "red") as client:
+        result = await client.call_tool("color", raise_on_error=False)
+    # Older revisions cannot ask.
+    assert (result.is_error, result.text == "red") == ((False, True) if revision >= "2025-06-18" else (True, False))

@@ -42,8 +42,9 @@ class UnknownKinds:
         if each in self._known:
             return True
         method, kind = each if isinstance(each, tuple) else ("", "")
-        # The tasks extension reserves its kind, and answers no other method with it.
-        return method not in _CLOSED and kind != "task"
+        # Requests for input are a kind of the protocol itself. The tasks extension reserves its kind, and answers no
+        # other method with it.
+        return method not in _CLOSED and kind not in ("input_required", "task")
 
 
 async def final_result(client: Client, method: str, result: Any) -> Any:
