@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
+import random
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +30,40 @@ if find_spec("hypothesis") is not None:  # the smoke tests of an installed wheel
 # A shell that runs the tests in the background has them ignore interrupts, and what they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_ORDER_SEED = "TEST_ORDER_SEED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed of the order, once for all workers of a run, which inherit the variable; print how to repeat it."""
+    if os.environ.get("PYTEST_XDIST_WORKER") is None:
+        seed = os.environ.setdefault(_ORDER_SEED, str(random.SystemRandom().randrange(1_000_000)))
+        print(f"order of the tests: {_ORDER_SEED}={seed}", flush=True)  # noqa: T201 - the terminal of a test run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle the files and the tests of each file; a file's tests stay together, for they share its fixtures."""
+    files: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    rng = random.Random(os.environ[_ORDER_SEED])
+    order = list(files.values())
+    rng.shuffle(order)
+    for tests in order:
+        rng.shuffle(tests)
+    items[:] = [item for tests in order for item in tests]
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Keep the garbage of earlier tests while this one counts: its finalizers close descriptors and run code."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,6 +25,7 @@ __all__ = [
     "on_page_markdown",
     "on_post_build",
     "rewrite",
+    "search_boost",
 ]
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +39,18 @@ PACKAGES = (
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 #: The groups that come first on a page of the API.
 GROUPS = ("Server", "Client", "Host", "Names", "Auth", "Context", "Content", "Tools", "Prompts", "Resources")
+#: The factor of a page's score in the search, by its folder; 1 for the others. The theme weighs a word in a title 1000
+#: times as much as one in the text, and every entry of the API is a title: with less than a thousandth, each guide that
+#: has the word comes before it.
+BOOSTS = {
+    "tutorial.md": 3,
+    "how-to": 3,
+    "examples": 0.3,
+    "servers": 0.3,
+    "reference": 0.2,
+    "project": 0.2,
+    "api": 0.0005,
+}
 LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
 
 _FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
@@ -76,7 +89,8 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite the links of a page, and leave out the comments that are for its tests."""
+    """Rewrite the links of a page, leave out the comments that are for its tests, and set its place in the search."""
+    page.meta.setdefault("search", {"boost": search_boost(page.file.src_uri)})
     text = rewrite(markdown, page.file.src_uri)
     _TEXTS[page.file.src_uri] = text
     return text
@@ -90,6 +104,11 @@ def on_post_build(config: Any) -> None:
     pages = [uri for _, entries in sections for _, uri, _ in entries if not uri.startswith("api/")]
     whole = "\n\n---\n\n".join(_TEXTS[uri].strip() for uri in pages)
     (site / "llms-full.txt").write_text(f"{whole}\n", encoding="utf-8")
+
+
+def search_boost(uri: str) -> float:
+    """Return the boost of a page in the search: guides come before reference, and reference before generated pages."""
+    return BOOSTS.get(uri.partition("/")[0], 1)
 
 
 # --- links ------------------------------------------------------------------------------------------------------------

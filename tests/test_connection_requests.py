@@ -3,74 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.scenes import NO_TIMEOUTS, Scene, answer, encode_text, failure, progress, request, result
+from tests.scenes import NO_TIMEOUTS, Scene, failure, progress, result
 from tests.support import run_async
-from trunkline.connection import Exchange, Timeouts
+from trunkline.connection import Timeouts
 from trunkline.errors import (
     ConnectionLost,
     LocalProtocolError,
-    MethodNotFound,
     RequestTimeout,
 )
 from trunkline.protocol.caller import STREAM
 from trunkline.protocol.jsonrpc import InvalidMessage
 
+
+async def asked(method: str = "m", timeouts: Timeouts = NO_TIMEOUTS, **more: Any) -> tuple[Scene, asyncio.Task[Any]]:
+    """Return a scene whose peer has been asked something."""
+    scene = Scene()
+    task = scene.ask(method, timeouts, **more)
+    await scene.turn()
+    return scene, task
+
+
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_returns_its_result_undecoded() -> None:
-    scene = Scene()
-    task = scene.ask("tools/list")
-    await scene.turn()
-    assert scene.wire.sent == [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}]
-    scene.wire.bring('{"jsonrpc":"2.0","id":1,"result":{ "a" : 1 }}')
-    assert bytes(await task) == b'{ "a" : 1 }'
-
-
-@pytest.mark.parametrize("data", [None, {"method": "m"}], ids=["bare", "with data"])
-async def test_an_error_response_is_raised_as_its_class(data: dict[str, str] | None) -> None:
-    scene = Scene()
-    task = scene.ask()
-    await scene.turn()
-    more = {} if data is None else {"data": data}
-    scene.wire.bring(encode_text({"id": 1, "error": {"code": -32601, "message": "no", **more}}))
-    error = await failure(task)
-    assert isinstance(error, MethodNotFound)
-    assert error.data == data
-
-
 async def test_an_invalid_response_fails_the_request() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, None))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, None))
     scene.wire.bring('{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}')
     assert "both result and error" in str(await failure(task))
     assert len(scene.wire.sent) == 1
 
 
-async def test_unknown_and_late_answers_are_dropped_and_counted() -> None:
-    scene = Scene()
-    task = scene.ask()
-    await scene.turn()
-    scene.wire.bring(result(9), result(1, "first"), result(1, "second"))
-    assert bytes(await task) == b'"first"'
-    assert (scene.connection.peer.dropped, len(scene.wire.sent)) == (2, 1)
-
-
 TOO_LONG = InvalidMessage(-32600, "longer than 10 bytes", response=True, too_long=True)
-
-
-async def test_an_oversized_response_without_an_id_fails_the_only_pending_request() -> None:
-    scene = Scene()
-    task = scene.ask()
-    await scene.turn()
-    scene.connection.message_received(TOO_LONG, STREAM)
-    assert str(await failure(task)) == "the response to request 1 is longer than 10 bytes"
 
 
 @pytest.mark.parametrize("id", [1, 9, "2"], ids=["of one withdrawn", "never used", "of another kind"])
@@ -120,26 +88,12 @@ async def test_an_id_of_the_callers_choice_cannot_be_used_twice_at_once() -> Non
     assert bytes(await first) == b"1"
 
 
-async def test_a_handler_can_send_requests_to_its_caller() -> None:
-    async def wonder(exchange: Exchange) -> msgspec.Raw:
-        return await exchange.request("roots/list", {}, timeouts=NO_TIMEOUTS)
-
-    scene = Scene(wonder=wonder)
-    scene.wire.bring(request(7, "wonder"))
-    await scene.turn()
-    scene.wire.bring(result(1, ["root"]))
-    await scene.turn()
-    assert scene.wire.sent[1:] == [answer(7, ["root"])]
-
-
 @pytest.mark.parametrize("timeouts", [Timeouts(10, 20), NO_TIMEOUTS], ids=["patient", "endless"])
 @pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
 async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     method: str, told: int, timeouts: Timeouts
 ) -> None:
-    scene = Scene()
-    task = scene.ask(method, timeouts)
-    await scene.turn()
+    scene, task = await asked(method, timeouts)
     task.cancel()
     await scene.turn()
     assert task.cancelled()
@@ -150,9 +104,7 @@ async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
 
 
 async def test_a_request_withdrawn_silently_is_not_cancelled_on_the_wire() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, None))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, None))
     scene.connection.peer.send_cancel(1, notify=False)
     task.cancel()
     await scene.turn()
@@ -192,46 +144,21 @@ def test_progress_calls_the_callback_and_its_errors_are_logged(caplog: pytest.Lo
 
 
 async def test_an_idle_timeout_fails_the_request_and_cancels_it_on_the_wire() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, 100))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, 100))
     scene.clock.advance(9.9)
     await scene.turn()
     assert not task.done()
     scene.clock.advance(0.1)
     error = await failure(task)
     assert isinstance(error, RequestTimeout)
-    assert (error.clock, error.seconds, str(error)) == (
-        "idle",
-        10,
-        "no answer after 10 s without an answer or progress",
-    )
+    assert (error.clock, error.seconds, str(error)) == ("idle", 10, "no answer after 10 s, and no progress")
     assert scene.wire.sent[1]["params"] == {"requestId": 1, "reason": "timed out after 10 s"}
     scene.wire.bring(result(1))
     assert scene.connection.peer.dropped == 1
 
 
-async def test_progress_restarts_the_idle_timeout_but_not_the_total() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, 25))
-    await scene.turn()
-    scene.clock.advance(9)
-    scene.wire.bring(progress(1, 1))
-    scene.clock.advance(9)
-    scene.wire.bring(progress(1, 2))
-    scene.clock.advance(6.9)
-    await scene.turn()
-    assert not task.done()
-    scene.clock.advance(0.1)
-    error = await failure(task)
-    assert isinstance(error, RequestTimeout)
-    assert (error.clock, error.seconds, str(error)) == ("total", 25, "no answer within 25 s")
-
-
 async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, None))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, None))
     scene.wire.bring(progress(1, 1))
     scene.clock.advance(9)
     scene.wire.bring(progress(1, 1))
@@ -248,39 +175,17 @@ async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -
         pytest.param(Timeouts(20, 10), "total", id="total sooner"),
     ],
 )
-async def test_the_error_names_the_timeout_that_expired(timeouts: Timeouts, clock: str) -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=timeouts)
-    await scene.turn()
+@pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
+async def test_the_error_names_the_timeout_that_expired(timeouts: Timeouts, clock: str, method: str, told: int) -> None:
+    scene, task = await asked(method, timeouts)
     scene.clock.advance(10)
     error = await failure(task)
     assert isinstance(error, RequestTimeout)
-    assert error.clock == clock
-
-
-async def test_without_timeouts_a_request_waits_without_limit() -> None:
-    scene = Scene()
-    task = scene.ask()
-    await scene.turn()
-    scene.wire.bring(progress(1, 1))
-    scene.clock.advance(1e9)
-    scene.wire.bring(result(1, "at last"))
-    assert bytes(await task) == b'"at last"'
-
-
-async def test_an_initialize_that_times_out_is_not_cancelled_on_the_wire() -> None:
-    scene = Scene()
-    task = scene.ask("initialize", Timeouts(10, None))
-    await scene.turn()
-    scene.clock.advance(10)
-    assert isinstance(await failure(task), RequestTimeout)
-    assert len(scene.wire.sent) == 1
+    assert (error.clock, len(scene.wire.sent[1:])) == (clock, told)
 
 
 async def test_an_answered_request_does_not_time_out() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, 20))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, 20))
     scene.wire.bring(result(1))
     await task
     scene.clock.advance(100)
@@ -290,9 +195,7 @@ async def test_an_answered_request_does_not_time_out() -> None:
 
 @pytest.mark.parametrize("ending", ["timeout", "eof"])
 async def test_a_caller_that_gave_up_gets_no_other_error(ending: str) -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, None))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, None))
     task.cancel()
     {"timeout": lambda: scene.clock.advance(10), "eof": scene.connection.eof_received}[ending]()
     await scene.turn()
@@ -300,9 +203,7 @@ async def test_a_caller_that_gave_up_gets_no_other_error(ending: str) -> None:
 
 
 async def test_the_timeouts_are_paused_while_a_user_is_asked() -> None:
-    scene = Scene()
-    task = scene.ask(timeouts=Timeouts(10, 15))
-    await scene.turn()
+    scene, task = await asked(timeouts=Timeouts(10, 15))
     scene.clock.advance(4)
     scene.connection.pause_clocks()
     scene.connection.pause_clocks()

@@ -20,7 +20,7 @@ from trunkline.errors import (
     request_failed,
 )
 
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "request_failed"]
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 
 
 def drawn() -> dict[str, str | None]:
@@ -65,7 +65,7 @@ def test_a_handler_may_raise_a_class_with_its_own_code_or_another() -> None:
     [
         (RevisionMismatch("no", ours=("a",), theirs=("b",)), {"ours": ("a",), "theirs": ("b",)}),
         (MissingCapability("no", capability="elicitation.url"), {"capability": "elicitation.url"}),
-        (ServerExited("no", status=-9, stderr="last words"), {"status": -9, "stderr": "last words"}),
+        (ServerExited("no", status=-9, stderr="bye"), {"status": -9, "stderr": "bye", "sandbox": ""}),
         (RequestTimeout("no", clock="idle", seconds=60.0), {"clock": "idle", "seconds": 60.0}),
         (ToolError("no", result={"isError": True}), {"result": {"isError": True}}),
     ],

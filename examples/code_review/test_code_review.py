@@ -73,7 +73,7 @@ class Stage:
         if request.method == "tools/call":
             client = request.context.client
             self.clients.append((client.name, client.capabilities))
-            self.calls.append((request.params.name, json.loads(bytes(request.params.arguments))))
+            self.calls.append((request.params.name, request.arguments))
         return await call_next(request)
 
     @property

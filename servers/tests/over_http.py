@@ -1,4 +1,4 @@
-"""A reference server as a process that listens over HTTP and requires a token."""
+"""A reference server as a process that listens over HTTP and requires a token; what its clients see."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
+from trunkline import Client
 from trunkline.client.tool_cache import CallResult
 from trunkline.types import TextContent
 
-__all__ = ["TOKEN", "listening", "texts"]
+__all__ = ["TOKEN", "hints_of", "listening", "texts"]
 
 #: What lets a caller in.
 TOKEN = "a-token-for-callers-0123456789"
+
+
+async def hints_of(client: Client) -> dict[str, Any]:
+    """Return the annotations of every tool by its name."""
+    return {tool.name: tool.annotations for tool in await client.list_tools()}
 
 
 def texts(result: CallResult) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import socket
 import struct
 import sys
@@ -88,13 +87,11 @@ def test_a_request_carries_query_body_and_credentials_and_asks_for_nothing_compr
 
 def test_a_body_that_is_not_json_is_sent_unchanged() -> None:
     said = asked(echo, "PUT", "/", body=RawBody(b"a=1", "application/x-www-form-urlencoded")).json()
-
     assert (said["body"], said["type"]) == ("a=1", "application/x-www-form-urlencoded")
 
 
 def test_a_path_is_made_of_quoted_segments() -> None:
     api = ApiClient("https://api.example.com", service="Sample")
-
     assert api.path("repos", "a/b", "c?d#e", 7) == "/repos/a%2Fb/c%3Fd%23e/7"
 
 
@@ -126,7 +123,6 @@ def test_an_invalid_address_is_refused(base: str) -> None:
 def test_the_services_own_words_are_on_one_line() -> None:
     with pytest.raises(ApiError, match=r"^Sample answered 422: Validation failed here$") as caught:
         asked(failing(422, {"message": "Validation\n\x1b failed here"}), "POST", "/")
-
     assert caught.value.status == 422
 
 
@@ -151,31 +147,6 @@ def test_an_answer_too_deep_to_be_read_is_reported(status: int) -> None:
 
     with pytest.raises(ApiError, match=r"is not JSON|^Sample answered 400$"):
         asked(answer, "GET", "/").json()
-
-
-def test_an_answer_beyond_the_bound_is_cut() -> None:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=b"x" * 4096)
-
-    with pytest.raises(ApiError, match="larger than 1024 bytes"):
-        asked(answer, "GET", "/", options={"max_bytes": 1024})
-
-
-def test_a_compressed_answer_is_not_unpacked() -> None:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=gzip.compress(b"x" * 100_000), headers={"content-encoding": "gzip"})
-
-    with pytest.raises(ApiError, match="compressed"):
-        asked(answer, "GET", "/")
-
-
-def test_a_service_that_hangs_is_given_up() -> None:
-    async def answer(request: web.Request) -> web.Response:
-        await asyncio.sleep(30)
-        return web.Response()
-
-    with pytest.raises(ApiError, match=r"did not answer within 0\.05 seconds"):
-        asked(answer, "GET", "/", options={"seconds": 0.05})
 
 
 async def hanging(request: web.Request) -> web.Response:
@@ -231,104 +202,83 @@ LOST = [
 def test_a_change_without_a_response_may_have_been_made_and_the_error_does_not_advise_a_retry(answer: Handler) -> None:
     with pytest.raises(ApiError, match="it is not known whether it was done: check before you try again") as caught:
         asked(answer, "POST", "/", body={}, options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
-
     said = str(caught.value)
     assert ("try again later" in said, "cannot be reached" in said, "ask for less" in said) == (False, False, False)
 
 
-@pytest.mark.parametrize("answer", LOST)
-def test_a_failed_read_is_not_reported_as_possibly_done(answer: Handler) -> None:
-    with pytest.raises(ApiError) as caught:
-        asked(answer, "GET", "/", options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
-
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        pytest.param(hanging, r"did not answer within 0\.2 seconds", id="no answer"),
+        pytest.param(hanging_up, "closed the connection before it answered", id="hung up"),
+        pytest.param(large, "larger than 1024 bytes", id="too large"),
+        pytest.param(compressed, "compressed", id="compressed"),
+    ],
+)
+def test_a_failed_read_is_not_reported_as_possibly_done(answer: Handler, words: str) -> None:
+    with pytest.raises(ApiError, match=words) as caught:
+        asked(answer, "GET", "/", options={"seconds": 0.2, "max_bytes": 1024})
     assert "whether it was done" not in str(caught.value)
 
 
-def test_a_request_that_is_under_way_when_the_client_is_closed_is_not_sent_again() -> None:
-    async def main() -> int:
-        arrived = asyncio.Queue[None]()
+async def test_a_request_that_is_under_way_when_the_client_is_closed_is_not_sent_again() -> None:
+    arrived = asyncio.Queue[None]()
 
-        async def answer(request: web.Request) -> web.Response:
-            arrived.put_nowait(None)
-            return await hanging(request)
+    async def answer(request: web.Request) -> web.Response:
+        arrived.put_nowait(None)
+        return await hanging(request)
 
-        async with service(answer) as api:
-            asking = asyncio.ensure_future(api.request("GET", "/"))
-            await arrived.get()
-            await api.aclose()
-            with pytest.raises(ApiError, match="closed the connection before it answered"):
-                await asking
-        return arrived.qsize()
-
-    assert run_async(main()) == 0
+    async with service(answer) as api:
+        asking = asyncio.ensure_future(api.request("GET", "/"))
+        await arrived.get()
+        await api.aclose()
+        with pytest.raises(ApiError, match="closed the connection before it answered"):
+            await asking
+    assert arrived.qsize() == 0
 
 
-def test_a_change_that_never_left_was_not_made() -> None:
-    async def main() -> None:
-        async with ApiClient("http://127.0.0.1:1", service="Sample") as api:
-            await api.request("POST", "/", body={})
-
-    with pytest.raises(ApiError, match="cannot be reached") as caught:
-        run_async(main())
-    assert "whether it was done" not in str(caught.value)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_request_that_never_left_was_not_carried_out(method: str) -> None:
+    async with ApiClient("http://127.0.0.1:1", service="Sample") as api:
+        with pytest.raises(ApiError) as caught:
+            await api.request(method, "/")
+    reason = "(Connection refused): check its address, and the network"
+    assert str(caught.value) == f"Sample cannot be reached at 127.0.0.1:1 {reason}"
 
 
 def test_a_missing_library_is_reported_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-
     with pytest.raises(ConfigError, match=r"pip install 'trunkline\[servers\]'"):
         ApiClient("https://api.example.com", service="Sample")
 
 
-def test_a_service_that_does_not_exist_is_reported() -> None:
-    async def main() -> None:
-        async with ApiClient("http://127.0.0.1:1", service="Sample") as api:
-            await api.request("GET", "/")
-
-    with pytest.raises(ApiError) as caught:
-        run_async(main())
-    assert str(caught.value) == (
-        "Sample cannot be reached at 127.0.0.1:1 (Connection refused): check its address, and the network"
-    )
-
-
-def test_a_service_without_tls_is_reported_as_such() -> None:
-    async def main() -> None:
-        async with service(echo) as api, ApiClient(api.base.replace("http", "https"), service="Sample") as safe:
+async def test_a_service_without_tls_is_reported_as_such() -> None:
+    async with service(echo) as api, ApiClient(api.base.replace("http", "https"), service="Sample") as safe:
+        with pytest.raises(ApiError, match=r"cannot be reached at 127\.0\.0\.1:\d+ \(.*SSL"):
             await safe.request("GET", "/")
 
-    with pytest.raises(ApiError, match=r"cannot be reached at 127\.0\.0\.1:\d+ \(.*SSL"):
-        run_async(main())
 
-
-def test_a_unix_socket_that_does_not_exist_is_named(tmp_path: Path) -> None:
+async def test_a_unix_socket_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
-
-    async def main() -> None:
-        async with ApiClient("http://engine", service="Engine", unix_socket=str(path)) as api:
+    async with ApiClient("http://engine", service="Engine", unix_socket=str(path)) as api:
+        with pytest.raises(ApiError, match=r"engine\.sock"):
             await api.request("GET", "/")
 
-    with pytest.raises(ApiError, match=r"engine\.sock"):
-        run_async(main())
 
-
-def test_cookies_set_by_a_service_are_not_kept() -> None:
+async def test_cookies_set_by_a_service_are_not_kept() -> None:
     async def answer(request: web.Request) -> web.Response:
         reply = web.json_response({"cookie": request.headers.get("cookie")})
         reply.set_cookie("session", "of somebody else")
         return reply
 
-    async def main() -> Any:
-        async with (
-            service(answer) as api,
-            ApiClient(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named,
-        ):
-            await named.request("GET", "/")
-            return (await named.request("GET", "/")).json()
-
-    assert run_async(main()) == {"cookie": None}
+    async with (
+        service(answer) as api,
+        ApiClient(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named,
+    ):
+        await named.request("GET", "/")
+        assert (await named.request("GET", "/")).json() == {"cookie": None}
 
 
 # --- redirects -------------------------------------------------------------------------------------------------------
@@ -352,11 +302,10 @@ def test_credentials_never_follow_a_redirect_elsewhere() -> None:
         asked(redirecting("http://127.0.0.2:1/there"), "GET", "/")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_a_change_that_is_redirected_was_not_made(method: str) -> None:
     with pytest.raises(ApiError, match=r"redirects .* nothing was changed") as caught:
         asked(redirecting("/there"), method, "/")
-
     assert caught.value.status == 302
 
 
@@ -369,25 +318,17 @@ def test_a_redirect_without_a_target_is_an_error(status: int) -> None:
         asked(answer, "GET", "/")
 
 
-def test_a_redirect_to_nonsense_is_not_followed() -> None:
-    with pytest.raises(ApiError, match="redirects to another host"):
-        asked(redirecting("http://["), "GET", "/")
-
-
-def test_the_same_origin_in_other_letters_is_the_same() -> None:
+async def test_the_same_origin_in_other_letters_is_the_same() -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/there":
             return await echo(request)
         return web.Response(status=302, headers={"location": f"HTTP://LOCALHOST:{request.url.port}/there"})
 
-    async def main() -> Any:
-        async with (
-            service(answer) as api,
-            ApiClient(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named,
-        ):
-            return (await named.request("GET", "/")).json()
-
-    assert run_async(main())["path"] == "/there"
+    async with (
+        service(answer) as api,
+        ApiClient(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named,
+    ):
+        assert (await named.request("GET", "/")).json()["path"] == "/there"
 
 
 def test_redirects_without_end_are_cut() -> None:
@@ -412,14 +353,12 @@ def limited(times: int, **headers: str) -> tuple[Handler, list[str]]:
 
 def test_a_short_rate_limit_is_waited_for_once() -> None:
     answer, seen = limited(1, **{"retry-after": "0"})
-
     assert asked(answer, "GET", "/").json() == {"ok": True}
     assert seen == ["GET", "GET"]
 
 
 def test_a_change_is_never_sent_twice() -> None:
     answer, seen = limited(1, **{"retry-after": "0"})
-
     with pytest.raises(ApiError, match="rate limit is reached: try again in 0 seconds"):
         asked(answer, "POST", "/")
     assert seen == ["POST"]
@@ -427,17 +366,15 @@ def test_a_change_is_never_sent_twice() -> None:
 
 def test_a_long_rate_limit_says_when_to_try_again() -> None:
     answer, seen = limited(9, **{"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time()) + 1800)})
-
     with pytest.raises(ApiError, match=r"try again in (29|30) minutes"):
         asked(answer, "GET", "/")
     assert seen == ["GET"]
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "Wed, 99 Nope", "9" * 400, "²"])
+@pytest.mark.parametrize("given", ["soon", "-1", "9" * 400, "²"])
 def test_a_rate_limit_that_makes_no_sense_is_a_plain_failure(given: str) -> None:
     with pytest.raises(ApiError, match=r"^Sample answered 429: wait$") as caught:
         asked(failing(429, {"message": "wait"}, retry_after=given), "GET", "/")
-
     assert caught.value.retry_after is None
 
 
@@ -454,6 +391,11 @@ def test_an_end_of_a_rate_limit_that_makes_no_sense_is_a_plain_failure(reset: st
 def test_a_service_that_is_temporarily_down_is_not_reported_as_rate_limited() -> None:
     with pytest.raises(ApiError, match=r"^Sample answered 503: Try again in 100 seconds$"):
         asked(failing(503, {}, retry_after="100"), "GET", "/")
+
+
+def test_a_redirect_to_nonsense_is_not_followed() -> None:
+    with pytest.raises(ApiError, match="redirects to another host"):
+        asked(redirecting("http://["), "GET", "/")
 
 
 def test_a_refusal_is_not_taken_for_a_rate_limit() -> None:

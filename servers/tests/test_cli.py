@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import pytest
 
 from trunkline import ConfigError, Server
 from trunkline.server import ListenAddress
-from trunkline_servers.cli import CommandOptions, run_command, with_command_options
+from trunkline_servers.cli import CommandOptions, _tokens, run_command, with_command_options
 
 TOKEN = "a-token-of-more-than-sixteen"
 
@@ -108,71 +107,34 @@ def test_a_value_that_is_not_a_number_is_reported_in_plain_words(
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        "--path",
-        "--certfile",
-        "--keyfile",
-        "--allowed-host",
-        "--tokens-env",
-        "--issuer",
-        "--audience",
-        "--read-scope",
-        "--write-scope",
-    ],
+    "option", ["path", "certfile", "allowed-host", "tokens-env", "issuer", "audience", "read-scope"]
 )
 def test_an_empty_option_is_not_treated_as_absent(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("--http", "8000", option, "") == (1, [])
-    assert f"{option} is empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["filesystem", "memory", "postgres", "sequentialthinking", "sqlite", "time"])
-def test_the_help_fits_a_terminal_and_says_what_values_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = import_module(f"trunkline_servers.{name}.__main__").command
-    with pytest.raises(SystemExit):
-        run_command(command, ["--help"])
-    told = capsys.readouterr().out
-
-    assert [line for line in told.splitlines() if len(line) > 80] == []
-    assert [word for word in ("INTEGER", "FLOAT", "RANGE", "TEXT", "default: (") if word in told] == []
-
-
-def test_the_help_names_the_shared_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("--help")[0] == 0
-    assert "--tokens-env" in capsys.readouterr().out
+    assert ended("--http", "8000", f"--{option}", "") == (1, [])
+    assert f"--{option} is empty" in capsys.readouterr().err
 
 
 # --- who may call ----------------------------------------------------------------------------------------------------
 
 
-def listed(variable: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    ("variable", "tokens"),
+    [
+        pytest.param(TOKEN, {TOKEN: "user"}, id="one"),
+        pytest.param(f"alice:{TOKEN}1, bob:{TOKEN}2", {f"{TOKEN}1": "alice", f"{TOKEN}2": "bob"}, id="names"),
+        pytest.param(f"{TOKEN}1,{TOKEN}2", {f"{TOKEN}1": "user", f"{TOKEN}2": "user-2"}, id="no-names"),
+        pytest.param(
+            f"ann:{TOKEN}1 files:read files:write, ben:{TOKEN}2",
+            {f"{TOKEN}1": {"subject": "ann", "scopes": ("files:read", "files:write")}, f"{TOKEN}2": "ben"},
+            id="scopes",
+        ),
+    ],
+)
+def test_the_tokens_of_a_variable_belong_to_different_users(
+    variable: str, tokens: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOKENS", variable)
-    from trunkline_servers.cli import _tokens
-
-    return _tokens("TOKENS")
-
-
-def test_a_token_without_a_name_belongs_to_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listed(TOKEN, monkeypatch) == {TOKEN: "user"}
-
-
-def test_tokens_can_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listed(f"alice:{TOKEN}1, bob:{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "alice", f"{TOKEN}2": "bob"}
-
-
-def test_tokens_without_names_belong_to_different_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listed(f"{TOKEN}1,{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "user", f"{TOKEN}2": "user-2"}
-
-
-def test_the_scopes_of_a_token_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listed(f"ann:{TOKEN}1 files:read files:write, ben:{TOKEN}2", monkeypatch) == {
-        f"{TOKEN}1": {"subject": "ann", "scopes": ("files:read", "files:write")},
-        f"{TOKEN}2": "ben",
-    }
-
-
-def test_without_options_there_is_no_authentication() -> None:
-    assert CommandOptions().auth() is None
+    assert _tokens("TOKENS") == tokens
 
 
 @pytest.mark.parametrize(
@@ -204,3 +166,7 @@ def test_settings_of_auth_that_make_no_sense_are_refused(
     monkeypatch.setenv("T_SCOPE", f'ann:{TOKEN} "read"')
     with pytest.raises(ConfigError, match=sentence):
         serving.auth()
+
+
+def test_without_options_there_is_no_authentication() -> None:
+    assert CommandOptions().auth() is None

@@ -47,7 +47,8 @@ Only ``RequestFailed`` has a JSON-RPC code: it crossed the wire, or is raised by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -92,6 +93,7 @@ __all__ = [
     "UrlElicitationRequired",
     "VerificationError",
     "request_failed",
+    "resource_errors",
 ]
 
 
@@ -174,7 +176,7 @@ class InternalError(RequestFailed):
 
 
 class ResourceNotFound(RequestFailed):
-    """No resource has this URI."""
+    """No resource has this URI; raised in every revision, whichever of its two codes that has."""
 
     default_code = -32002
 
@@ -270,11 +272,12 @@ class ConnectionLost(LinkError):
 class ServerExited(ConnectionLost):
     """The server process ended; its exit status and last stderr lines say why."""
 
-    def __init__(self, message: str, *, status: int | None, stderr: str) -> None:
-        """Store the exit status (negative: the signal) and the tail of stderr."""
+    def __init__(self, message: str, *, status: int | None, stderr: str, sandbox: str = "") -> None:
+        """Store the exit status (negative: the signal), the tail of stderr, and what its sandbox hides, as a text."""
         super().__init__(message)
         self.status = status
         self.stderr = stderr
+        self.sandbox = sandbox
 
 
 class SessionExpired(ConnectionLost):
@@ -407,3 +410,18 @@ _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_cod
 def request_failed(code: int, message: str, data: Any = None) -> RequestFailed:
     """Create the exception whose class matches an error code that crossed the wire."""
     return _BY_CODE.get(code, RequestFailed)(message, code=code, data=data)
+
+
+@contextmanager
+def resource_errors(uri: str) -> Iterator[None]:
+    """Raise ResourceNotFound if reading a resource fails because there is none, whatever the revision calls that.
+
+    Specification, server/resources, Error Handling: in stateless revisions the code is that of invalid params, and
+    ``data`` has the URI.
+    """
+    try:
+        yield
+    except InvalidParams as error:
+        if not isinstance(error.data, dict) or error.data.get("uri") != uri:
+            raise
+        raise ResourceNotFound(error.message, code=error.code, data=error.data) from error

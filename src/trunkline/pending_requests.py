@@ -68,9 +68,7 @@ class PendingRequest:
         if total is not None and self.expires_at >= self.started + total:
             return RequestTimeout(f"no answer within {total:g} s", clock="total", seconds=total)
         seconds = idle or 0.0
-        return RequestTimeout(
-            f"no answer after {seconds:g} s without an answer or progress", clock="idle", seconds=seconds
-        )
+        return RequestTimeout(f"no answer after {seconds:g} s, and no progress", clock="idle", seconds=seconds)
 
 
 class PendingRequests:

@@ -36,8 +36,8 @@ _CORE = frozenset({"errors", "types", "protocol"})
 _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
 _BELOW_ROLES = _BELOW_TRANSPORTS | {
     "auth",
-    "compat",
     "connection",
+    "keywords",
     "pending_requests",
     "service",
     "telemetry",
@@ -63,22 +63,18 @@ LAYERS = MappingProxyType(
         "service": _CORE | {"connection"},
         "connection": _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "service"},
         "auth": _BELOW_TRANSPORTS,
-        "compat": frozenset({"errors"}),
-        "shims": _BELOW_HOST,
+        "keywords": frozenset({"errors"}),
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,
         "extensions": _BELOW_ROLES | {"server", "client"},
         "host": _BELOW_HOST,
         "devtools": _BELOW_HOST | {"host", "trunkline"},
         "console": _BELOW_HOST | {"host", "devtools"},
-        "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "shims", "trunkline"},
+        "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "trunkline"},
         "testing": _BELOW_HOST | {"host", "devtools", "trunkline"},
         "__main__": frozenset({"cli"}),
     }
 )
-
-#: The modules and names of ``compat`` that servers may use; the rest stands above servers and clients.
-_LOW_COMPAT = frozenset({"CompatibilityWarning", "install", "keywords", "translate"})
 
 #: What a layer may load above itself, when it is used: inside a function, or for the type checker alone. An extension
 #: that comes along is above server and client, which name it where a user asks for it.
@@ -123,7 +119,7 @@ class Module(NamedTuple):
     def layer(self) -> str:
         """The part of the package it belongs to; the package's own file is the layer ``trunkline``."""
         parts = self.name.split(".")
-        return _shim(parts) or (parts[1] if len(parts) > 1 else parts[0])
+        return parts[1] if len(parts) > 1 else parts[0]
 
     @property
     def tree(self) -> ast.Module:
@@ -163,9 +159,6 @@ def _judge(module: Module, target: str, *, lazy: bool = False) -> str | None:
         return f"{module.name} imports {top}: {module.layer} has no I/O, clock or chance" if impure else None
     if module.layer == "trunkline" or target == "trunkline.__version__":
         return None
-    if module.name == "trunkline.compat" and target.startswith("trunkline.compat."):
-        # Like the package's own file, a list of friendly names; what runs servers of others is loaded when called.
-        return None
     layer = _layer_of(target)
     if layer == module.layer or (layer == "_lazy" and module.is_package):
         return None
@@ -189,13 +182,7 @@ def _policy_fault(module: Module, target: str) -> str | None:
 def _layer_of(target: str) -> str:
     """Tell a submodule from a friendly name of the package: the former is a known layer."""
     parts = target.split(".")
-    return _shim(parts) or (parts[1] if len(parts) > 1 and parts[1] in LAYERS else "trunkline")
-
-
-def _shim(parts: list[str]) -> str | None:
-    """Name the layer of the stand-ins for other packages: all of ``compat`` but its keywords, which are low."""
-    is_shim = parts[:2] == ["trunkline", "compat"] and len(parts) > 2 and parts[2] not in _LOW_COMPAT
-    return "shims" if is_shim else None
+    return parts[1] if len(parts) > 1 and parts[1] in LAYERS else "trunkline"
 
 
 def _loaded_at_import(module: Module) -> Iterator[str]:

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import pytest
-
 import trunkline
 from tests.architecture.eras import ERAS, each_era
 from tests.support import run_async
@@ -121,30 +119,10 @@ def _reader(fd: int) -> Callable[[], Any]:
     return answer
 
 
-def profile_of(era: str) -> Profile:
-    """Return the profile of one call in an era."""
-    return run_async(profile_call(add_server(), ERAS[era]))
-
-
 @each_era
-def test_one_call_stays_within_its_budget_of_files(era: str) -> None:
-    profile = profile_of(era)
+def test_one_call_stays_within_its_budgets(era: str) -> None:
+    profile = run_async(profile_call(add_server(), ERAS[era]))
+    assert {"transports/pipes.py", "protocol/jsonrpc.py", "protocol/peer.py", "connection.py"} <= profile.files
     assert len(profile.files) <= MAX_FILES, str(profile)
-
-
-@each_era
-def test_one_call_stays_within_its_budget_of_functions(era: str) -> None:
-    profile = profile_of(era)
     assert len(profile.steps) <= MAX_FUNCTIONS, str(profile)
-
-
-@each_era
-def test_one_call_stays_within_its_budget_of_switches(era: str) -> None:
-    profile = profile_of(era)
     assert profile.switches <= MAX_SWITCHES, str(profile)
-
-
-@each_era
-@pytest.mark.parametrize("file", ["transports/pipes.py", "protocol/jsonrpc.py", "protocol/peer.py", "connection.py"])
-def test_the_profile_sees_the_path(file: str, era: str) -> None:
-    assert file in profile_of(era).files

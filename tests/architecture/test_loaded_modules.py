@@ -10,13 +10,13 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 import trunkline
-from tests.architecture.eras import ERAS, each_era
+from tests.architecture.eras import ERAS
 
 SERVER = """
 import sys
@@ -57,14 +57,14 @@ OWN = (
 OWN_TRANSPORTS = ("codec_errors", "link", "pipes", "stdio", "stdio_server")
 
 
-def run(source: str, *lines: dict[str, object]) -> subprocess.CompletedProcess[str]:
+def run(source: str, *lines: dict[str, object], arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run a program on its own, with these messages as its input."""
     # Nothing that measures the tests may start inside the process.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTEST"))}
     environment["PYTHONPATH"] = str(Path(trunkline.__file__).parents[1])
     text = "".join(json.dumps(line) + "\n" for line in lines)
     return subprocess.run(
-        [sys.executable, "-c", source],
+        [sys.executable, "-c", source, *arguments],
         input=text,
         capture_output=True,
         text=True,
@@ -74,35 +74,47 @@ def run(source: str, *lines: dict[str, object]) -> subprocess.CompletedProcess[s
     )
 
 
-@cache
-def loaded(era: str) -> frozenset[str]:
-    """The modules a stdio server holds at its end, without those of a bare asyncio and msgspec program."""
-    return frozenset(run(SERVER, *ERAS[era]).stderr.split()) - frozenset(run(FLOOR).stderr.split())
+class Ended(NamedTuple):
+    """What a stdio server answered, and the modules it holds at its end that a bare asyncio program does not."""
+
+    answers: list[dict[str, Any]]
+    modules: frozenset[str]
+
+    def parts(self, package: str) -> set[str]:
+        """The names below a package that it holds."""
+        return {name.removeprefix(package).split(".")[0] for name in self.modules if name.startswith(package)}
 
 
-@each_era
-def test_the_server_whose_modules_are_counted_answers(era: str) -> None:
-    answers = [json.loads(line) for line in run(SERVER, *ERAS[era]).stdout.splitlines()]
-    assert answers[-1]["id"] == 2
-    assert answers[-1]["result"]["content"] == [{"type": "text", "text": "3"}]
+@pytest.fixture(scope="module", params=list(ERAS))
+def ended(request: pytest.FixtureRequest, floor: frozenset[str]) -> Ended:
+    """A stdio server that answered the lines of an era."""
+    process = run(SERVER, *ERAS[request.param])
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
+    return Ended(answers, frozenset(process.stderr.split()) - floor)
 
 
-@each_era
-@pytest.mark.parametrize("name", HEAVY)
-def test_a_stdio_server_does_not_load(name: str, era: str) -> None:
-    assert [module for module in loaded(era) if module == name or module.startswith(name + ".")] == []
+@pytest.fixture(scope="module")
+def floor() -> frozenset[str]:
+    """The modules that a bare asyncio and msgspec program holds."""
+    return frozenset(run(FLOOR).stderr.split())
 
 
-@each_era
-def test_a_stdio_server_loads_only_its_own_part_of_the_package(era: str) -> None:
-    own = {module.split(".")[1] for module in loaded(era) if module.startswith("trunkline.")}
-    assert own <= set(OWN)
+def test_the_server_whose_modules_are_counted_answers(ended: Ended) -> None:
+    assert ended.answers[-1]["id"] == 2
+    assert ended.answers[-1]["result"]["content"] == [{"type": "text", "text": "3"}]
 
 
-@each_era
-def test_a_stdio_server_loads_no_other_transport(era: str) -> None:
-    own = {module.split(".")[2] for module in loaded(era) if module.startswith("trunkline.transports.")}
-    assert own <= set(OWN_TRANSPORTS)
+def test_a_stdio_server_loads_nothing_heavy(ended: Ended) -> None:
+    heavy = tuple(f"{name}." for name in HEAVY)
+    assert sorted(module for module in ended.modules if f"{module}.".startswith(heavy)) == []
+
+
+def test_a_stdio_server_loads_only_its_own_part_of_the_package(ended: Ended) -> None:
+    assert ended.parts("trunkline.") <= set(OWN)
+
+
+def test_a_stdio_server_loads_no_other_transport(ended: Ended) -> None:
+    assert ended.parts("trunkline.transports.") <= set(OWN_TRANSPORTS)
 
 
 def test_naming_the_package_loads_only_what_loads_its_names() -> None:
@@ -110,28 +122,20 @@ def test_naming_the_package_loads_only_what_loads_its_names() -> None:
     assert [name for name in names if name.startswith(("trunkline.", "asyncio", "msgspec"))] == ["trunkline._lazy"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["run", "--help"],
-        ["serve", "--help"],
-        ["console", "--help"],
-        ["dev", "--help"],
-        ["inspect", "--help"],
-        ["status", "--json"],
-        ["chat", "--help"],
-        ["auth", "list"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_a_command_that_shows_no_page_does_not_load_the_console(words: list[str], tmp_path: Path) -> None:
-    source = f"""
+COMMANDS = """
 import os, sys
-os.environ["TRUNKLINE_HOME"] = {str(tmp_path)!r}
-os.chdir({str(tmp_path)!r})
+os.environ["TRUNKLINE_HOME"] = sys.argv[1]
+os.chdir(sys.argv[1])
 from trunkline.cli.main import main
-main({words!r})
-sys.stderr.write("\\n" + "\\n".join(name for name in sys.modules if name.startswith("trunkline.console")))
+commands = "--help", "run --help", "serve --help", "console --help", "dev --help", "inspect --help", "status --json"
+for command in *commands, "chat --help", "auth list":
+    main(command.split())
+    sys.stderr.write(f"\\n{command}: {'trunkline.console' in sys.modules}\\n")
 """
-    assert "trunkline.console" not in run(source).stderr.splitlines()
+
+
+def test_a_command_that_shows_no_page_does_not_load_the_console(tmp_path: Path) -> None:
+    """In one process: once a command has loaded the console, the commands after it show it too."""
+    lines = run(COMMANDS, arguments=(str(tmp_path),)).stderr.splitlines()
+    assert [line for line in lines if line.endswith(": True")] == []
+    assert len([line for line in lines if line.endswith(": False")]) == 9

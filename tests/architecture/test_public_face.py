@@ -90,16 +90,42 @@ def _all(module: str) -> list[str]:
 
 
 READERS = [
-    pytest.param(path, id=str(path.relative_to(ROOT)))
+    path
     for path in _readers()
     if str(path.relative_to(ROOT)) not in GENERATORS and "trunkline" in path.read_text(encoding="utf-8")
 ]
 
 
-@pytest.mark.parametrize("path", READERS)
-def test_users_import_from_public_packages_only(path: Path) -> None:
-    own = {name for name in _imported(path) if name == "trunkline" or name.startswith("trunkline.")}
-    assert sorted(own - set(PUBLIC)) == []
+def test_users_import_from_public_packages_only() -> None:
+    deeper = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in READERS
+        for name in _imported(path)
+        if name.startswith("trunkline.") and name not in PUBLIC
+    }
+    assert sorted(deeper) == []
+
+
+#: The inner modules that the adapter of other frameworks imports, besides the public packages; none is added.
+ADAPTER = {
+    "trunkline.auth.verifiers",
+    "trunkline.client.client",
+    *(f"trunkline.protocol.{name}" for name in ("caller", "extensions", "json_schema", "jsonrpc", "limits")),
+    *(f"trunkline.protocol.{name}" for name in ("methods", "revisions", "uri_template")),
+    *(f"trunkline.server.{name}" for name in ("client_requests", "context", "docstrings", "registry", "results")),
+    *(f"trunkline.server.{name}" for name in ("run", "server")),
+    "trunkline.transports.link",
+}
+
+
+def test_the_adapter_of_other_frameworks_knows_no_more_of_the_inside() -> None:
+    deeper = {
+        f"{path.name}: {name}"
+        for path in sorted((ROOT / "compat" / "src").rglob("*.py"))
+        for name in _imported(path)
+        if name.startswith("trunkline.") and name not in PUBLIC and name not in ADAPTER
+    }
+    assert sorted(deeper) == []
 
 
 def _names(path: Path) -> Iterator[tuple[str, str]]:
@@ -115,10 +141,10 @@ def _names(path: Path) -> Iterator[tuple[str, str]]:
 _FROM = re.compile(r"^\s*from (trunkline(?:\.\w+)*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", READERS)
-def test_users_import_names_that_are_exported(path: Path) -> None:
+def test_users_import_names_that_are_exported() -> None:
     absent = [
-        f"{package}.{name}"
+        f"{path.relative_to(ROOT)}: {package}.{name}"
+        for path in READERS
         for package, name in _names(path)
         if package in PUBLIC and name not in (*_all(package), "__version__") and f"{package}.{name}" not in PUBLIC
     ]
@@ -126,6 +152,10 @@ def test_users_import_names_that_are_exported(path: Path) -> None:
 
 
 # --- (b), (c) the names ----------------------------------------------------------------------------------------------
+
+
+def test_the_readers_are_found() -> None:
+    assert {"README.md", "docs", "examples", "servers"} == {path.relative_to(ROOT).parts[0] for path in READERS}
 
 
 @each_package
@@ -317,10 +347,10 @@ def _signatures(owner: type) -> Iterator[tuple[str, object, str]]:
 CLASSES = _public_classes()
 
 
-@pytest.mark.parametrize("owner", [pytest.param(owner, id=name) for owner, name in CLASSES.items()])
-def test_every_class_of_a_public_signature_is_public(owner: type) -> None:
+def test_every_class_of_a_public_signature_is_public() -> None:
     missing = {
         f"{where}: {each.__module__}.{each.__qualname__}"
+        for owner in CLASSES
         for where, hint, module in _signatures(owner)
         for each in _classes_in(hint, module, set())
         if each.__module__.startswith("trunkline.") and each not in CLASSES and not each.__name__.startswith("_")

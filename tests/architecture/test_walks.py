@@ -18,7 +18,7 @@ import pytest
 import trunkline.types as t
 from tests.architecture.test_call_path import PACKAGE, Profile, Step
 from tests.cli.hosted import ALLOW_ALL, demo_entry, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.support import Cli, Outcome
 from tests.host.gateway.support import CELLS, on_stage, server
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.gateway.sessions import GatewayOptions
@@ -96,7 +96,7 @@ def test_a_command_reads_its_configuration_file_once(
 ) -> None:
     prepare_project(tmp_path / "project", monkeypatch)
     with profiled() as walk:
-        outcome = run(capsys, *COMMANDS[name])
+        outcome = Cli(capsys, monkeypatch)(*COMMANDS[name])
     assert (walk.steps.count(LOAD), walk.steps.count(READ)) == (1, 1), f"{outcome}\n{walk.files}"
 
 
@@ -108,10 +108,10 @@ def second_run(
 ) -> tuple[Outcome, Walk]:
     """Run a command twice, each time as its user's first; return the outcome and the path of the second run."""
     prepare_project(folder / "first", monkeypatch)
-    run(capsys, *arguments)
+    Cli(capsys, monkeypatch)(*arguments)
     prepare_project(folder / "second", monkeypatch)
     with profiled() as walk:
-        outcome = run(capsys, *arguments)
+        outcome = Cli(capsys, monkeypatch)(*arguments)
     return outcome, walk
 
 

@@ -89,63 +89,60 @@ async def _post(web: Web, body: Any, **headers: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-@pytest.mark.parametrize("header", PRETENDED)
-async def test_no_header_makes_an_anonymous_caller_a_principal(header: str, tmp_path: Path) -> None:
+async def test_no_header_makes_an_anonymous_caller_a_principal(tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
-        status, _ = await _post(web, _call("o__plain"), **{header: "bea", "Mcp-Name": "o__plain"})
-    assert (status, ran) == (401, [])
+        statuses = {
+            header: (await _post(web, _call("o__plain"), **{header: "bea", "Mcp-Name": "o__plain"}))[0]
+            for header in PRETENDED
+        }
+    assert (statuses, ran) == (dict.fromkeys(PRETENDED, 401), [])
 
 
-@pytest.mark.parametrize("header", PRETENDED)
-async def test_no_header_changes_the_principal(header: str, tmp_path: Path) -> None:
+async def test_no_header_changes_the_principal(tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
-        headers = {header: "bea", "Authorization": f"Bearer {ADA}"}
-        refused, text = await _post(web, _call("o__secret"), **headers, **{"Mcp-Name": "o__secret"})
+        headers = {**dict.fromkeys(PRETENDED, "bea"), "Authorization": f"Bearer {ADA}"}
+        _, text = await _post(web, _call("o__secret"), **headers, **{"Mcp-Name": "o__secret"})
         served, _ = await _post(web, _call("o__plain"), **headers, **{"Mcp-Name": "o__plain"})
     assert "Unknown tool" in text
-    assert (refused >= 200, served, ran) == (True, 200, ["plain"])
+    assert (served, ran) == (200, ["plain"])
     trail = (tmp_path / "audit.jsonl").read_text(encoding="utf-8")
     assert '"principal":"ada"' in trail
     assert '"principal":"bea"' not in trail
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "Bearer x",
-        "Bearer ",
-        "Bearer null",
-        "Basic YWRhOmFkYQ==",
-        f"bearer{ADA}",
-        f"Bearer {ADA[:-1]}",
-        f"Bearer {ADA}x",
-    ],
-    ids=["random", "empty", "null", "another scheme", "no space", "shorter", "longer"],
-)
-@pytest.mark.parametrize("path", ["", "/", "/x", "/.well-known/x", "/../", "//"])
-async def test_a_made_up_token_opens_no_route(value: str, path: str, tmp_path: Path) -> None:
+async def test_a_made_up_token_opens_no_route(tmp_path: Path) -> None:
     ran: list[str] = []
+    tokens = ("Bearer x", "Bearer ", "Basic YWRhOmFkYQ==", f"bearer{ADA}", f"Bearer {ADA[:-1]}", f"Bearer {ADA}x")
+    requests = [
+        ("GET", ""),
+        ("POST", "/"),
+        ("DELETE", "/x"),
+        ("PUT", "/.well-known/x"),
+        ("POST", "/../"),
+        ("GET", "//"),
+    ]
     async with _served(tmp_path, ran) as web, aiohttp.ClientSession() as session:
         statuses = {
-            method: (await session.request(method, web.url + path, headers={"Authorization": value})).status
-            for method in ("GET", "POST", "DELETE", "PUT")
+            (token, method, path): (
+                await session.request(method, web.url + path, headers={"Authorization": token})
+            ).status
+            for token in tokens
+            for method, path in requests
         }
-    assert all(status in (400, 401, 404, 405) for status in statuses.values()), statuses
+    assert {request: status for request, status in statuses.items() if status not in (400, 401, 404, 405)} == {}
     assert ran == []
 
 
-@pytest.mark.parametrize(
-    "name", ["o__secret", "o/secret", "O__secret", "o__Secret", "o__secret\u0000", " o__secret", "secret"]
-)
 @pytest.mark.parametrize("channel", [OLD, NEW], ids=["handshake", "stateless"])
-async def test_no_other_name_leads_to_a_hidden_tool(channel: str, name: str, tmp_path: Path) -> None:
+async def test_no_other_name_leads_to_a_hidden_tool(channel: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web, web.client(channel, token=ADA) as client:
         assert [each.name for each in await client.list_tools()] == ["o__plain"]
-        with pytest.raises(TrunklineError, match=r"Unknown tool|Invalid"):
-            await client.call_tool(name)
+        for name in ("o__secret", "o/secret", "O__secret", "o__secret\u0000", " o__secret", "secret"):
+            with pytest.raises(TrunklineError, match=r"Unknown tool|Invalid"):
+                await client.call_tool(name)
     assert ran == []
 
 

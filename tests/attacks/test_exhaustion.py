@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.attacks.stage import PATHS, Masked, allowing, dropped, hosting, tool, written
-from tests.support import run_async
 from trunkline.errors import RemoteProtocolError
 from trunkline.host.chat.events import CallFinished
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
@@ -22,13 +20,13 @@ from trunkline.host.host import Host
 from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn
 
 
-def _glutton(how: str, *, seconds: float = 15.0) -> ServerEntry:
+def _glutton(how: str, *arguments: str) -> ServerEntry:
     return ServerEntry(
         name="evil",
         source=Source("user"),
-        command=(sys.executable, "-S", "-m", "tests.attacks.servers.glutton", how),
+        command=(sys.executable, "-S", "-m", "tests.attacks.servers.glutton", how, *arguments),
         env={"PYTHONPATH": PATHS},
-        settings=ServerSettings(era="handshake", timeout=seconds),
+        settings=ServerSettings(era="handshake", timeout=30.0),
     )
 
 
@@ -48,22 +46,19 @@ def _reasons(host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("how", "seconds", "reason"),
+    ("how", "reason"),
     [
-        ("many", 15.0, "connected, but tools/list failed: The list has more than 20000 items or 67108864 bytes."),
-        ("wide", 15.0, "it is too large, too deeply nested, or not valid JSON"),
-        ("deep list", 15.0, "Parse error: nested too deeply"),
+        ("many", "connected, but tools/list failed: The list has more than 20000 items or 67108864 bytes."),
+        ("wide", "it is too large, too deeply nested, or not valid JSON"),
+        ("deep list", "Parse error: nested too deeply"),
     ],
     ids=["too many", "too wide", "too deep"],
 )
-def test_lists_without_measure_cost_only_their_server(how: str, seconds: float, reason: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with _beside(_glutton(how, seconds=seconds), tmp_path) as host:
-            assert (await host.call_tool("honest/look")).text == "seen"
-            assert {"evil/fine", "honest/look"} >= set(host.catalog.tools)
-            assert any(reason in said for said in _reasons(host))
-
-    run_async(main(), seconds=60)
+async def test_lists_without_measure_cost_only_their_server(how: str, reason: str, tmp_path: Path) -> None:
+    async with _beside(_glutton(how), tmp_path) as host:
+        assert (await host.call_tool("honest/look")).text == "seen"
+        assert {"evil/fine", "honest/look"} >= set(host.catalog.tools)
+        assert any(reason in said for said in _reasons(host))
 
 
 @pytest.mark.parametrize(
@@ -71,15 +66,12 @@ def test_lists_without_measure_cost_only_their_server(how: str, seconds: float, 
     [("huge", "is longer than 67108864 bytes, the limit message_bytes"), ("deep", "nested too deeply")],
     ids=["huge", "deep"],
 )
-def test_a_result_without_measure_fails_its_call_and_no_other(how: str, reason: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with _beside(_glutton(how), tmp_path) as host:
-            with pytest.raises(RemoteProtocolError, match=reason):
-                await host.call_tool("evil/fine")
-            assert (await host.call_tool("honest/look")).text == "seen"
-
+async def test_a_result_without_measure_fails_its_call_and_no_other(how: str, reason: str, tmp_path: Path) -> None:
     before = _memory()
-    run_async(main(), seconds=60)
+    async with _beside(_glutton(how), tmp_path) as host:
+        with pytest.raises(RemoteProtocolError, match=reason):
+            await host.call_tool("evil/fine")
+        assert (await host.call_tool("honest/look")).text == "seen"
     assert _memory() - before < 80 * 1024 * 1024
 
 
@@ -89,17 +81,14 @@ def _memory() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-def test_a_flood_of_messages_delays_no_other_server(tmp_path: Path) -> None:
-    async def main() -> float:
-        async with _beside(_glutton("flood"), tmp_path) as host:
-            flood = asyncio.create_task(host.call_tool("evil/fine"))
-            began = time.monotonic()
-            assert (await host.call_tool("honest/look")).text == "seen"
-            took = time.monotonic() - began
-            assert (await flood).text == "done"
-            return took
-
-    assert run_async(main(), seconds=60) < 5.0
+async def test_a_flood_of_messages_delays_no_other_server(tmp_path: Path) -> None:
+    """The flood does not end before the other server has answered."""
+    dam = tmp_path / "dam"
+    async with _beside(_glutton("flood", str(dam)), tmp_path) as host:
+        flood = asyncio.create_task(host.call_tool("evil/fine"))
+        assert (await host.call_tool("honest/look")).text == "seen"
+        dam.touch()
+        assert (await flood).text == "done"
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
@@ -114,32 +103,7 @@ PATTERNS = {
 }
 
 
-def _chatted(folder: Path, definition: dict[str, Any], arguments: dict[str, Any]) -> tuple[list[Any], float]:
-    """Have a model call a tool with this definition; give how its calls ended and how long that took."""
-
-    async def main() -> tuple[list[Any], float]:
-        evil = Masked(folder, tools=[definition, tool("fine")])
-        model = ScriptedModel(
-            [ScriptedTurn(calls=(ScriptedCall(tool="evil__sum", arguments=arguments),)), ScriptedTurn(says="Well.")]
-        )
-        async with hosting({"evil": evil.entry()}, folder, policy=allowing("evil")) as host:
-            began = time.monotonic()
-            events = [event async for event in host.conversation(model).say("Do it.")]
-            return [event for event in events if isinstance(event, CallFinished)], time.monotonic() - began
-
-    return run_async(main())
-
-
-@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
-def test_a_pattern_that_others_take_for_ever_over_is_quick(pattern: str, tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
-    ended, seconds = _chatted(tmp_path, tool("sum", inputSchema=schema), {"a": BOMB})
-    assert len(ended) == 1
-    assert seconds < 5.0
-
-
 RECURSIVE: dict[str, dict[str, Any]] = {
-    "itself": {"type": "object", "properties": {"a": {"$ref": "#"}}},
     "nothing but itself": {"type": "object", "allOf": [{"$ref": "#"}]},
     "each other": {
         "type": "object",
@@ -158,13 +122,18 @@ RECURSIVE: dict[str, dict[str, Any]] = {
     "elsewhere": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
     "a file": {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
 }
+EXPLODING = {name: {"type": "object", "properties": {"a": {"pattern": text}}} for name, text in PATTERNS.items()}
 
 
-@pytest.mark.parametrize("schema", RECURSIVE.values(), ids=RECURSIVE)
-def test_a_schema_that_refers_without_end_ends(schema: dict[str, Any], tmp_path: Path) -> None:
-    ended, seconds = _chatted(tmp_path, tool("sum", inputSchema=schema), {"a": {}})
-    assert len(ended) == 1
-    assert seconds < 5.0
+async def test_schemas_that_others_take_for_ever_over_end(tmp_path: Path) -> None:
+    """A pattern that explodes or a reference without end would take longer than any test may."""
+    schemas = {name.replace(" ", "_"): schema for name, schema in {**EXPLODING, **RECURSIVE}.items()}
+    evil = Masked(tmp_path, tools=[tool(name, inputSchema=schema) for name, schema in schemas.items()])
+    calls = [ScriptedCall(tool=f"evil__{name}", arguments={"a": BOMB}) for name in schemas]
+    model = ScriptedModel([*(ScriptedTurn(calls=(call,)) for call in calls), ScriptedTurn(says="Well.")])
+    async with hosting({"evil": evil.entry()}, tmp_path, policy=allowing("evil")) as host:
+        events = [event async for event in host.conversation(model).say("Do it.")]
+    assert len([event for event in events if isinstance(event, CallFinished)]) == len(schemas)
 
 
 async def test_announcements_without_end_do_not_keep_the_host_listing(tmp_path: Path) -> None:

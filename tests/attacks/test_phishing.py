@@ -10,7 +10,7 @@ import pytest
 
 import trunkline.types as t
 from tests.attacks.stage import allowing, hosting
-from tests.cli.support import Person, Script, _terminal
+from tests.cli.support import Cli, Script
 from tests.host.gateway.support import OLD
 from tests.host.server_requests.support import ERAS, call, eliciting, entry, new_session
 from tests.support import run_async
@@ -45,13 +45,7 @@ class Victim:
 
 
 CREDENTIALS: list[Any] = [
-    pytest.param(form(password=STRING), "Continue?", "password", id="name"),
-    pytest.param(form(a={**STRING, "title": "Your API key"}), "Continue?", "a", id="title"),
-    pytest.param(form(a={**STRING, "description": "the seed phrase of your wallet"}), "Go on?", "a", id="description"),
-    pytest.param(form(a={**STRING, "format": "password"}), "Continue?", "a", id="format"),
-    pytest.param(form(pa55word=STRING), "Continue?", "pa55word", id="digits for letters"),
     pytest.param(form(**{"pass\u200bword": STRING}), "Continue?", "pass\u200bword", id="an invisible character"),
-    pytest.param(form(userAccessToken=STRING), "Continue?", "userAccessToken", id="camel case"),
     pytest.param(form(value=STRING), "Please enter your GitHub token to go on", "the message", id="message"),
 ]
 
@@ -81,54 +75,17 @@ async def test_a_server_that_says_it_is_the_host_is_named_as_what_it_is(era: str
     assert (question.server, question.command) == ("evil", "(in this process)")
 
 
-#: Pages that are not what they seem, and what the person must be told of each.
-LOOKALIKES: list[Any] = [
-    pytest.param("https://xn--pple-43d.com/login", "its letters may imitate another name", id="punycode"),
-    pytest.param("https://\u0430pple.com/login", "one word of the host mixes scripts", id="mixed scripts"),
-    pytest.param("https://github.com@evil.example/login", "the part before the @ is not the host", id="user part"),
-    pytest.param(
-        "https://github.com.evil.example/",
-        "the owner of the page is named at the end of the host: evil.example",
-        id="subdomain",
-    ),
-    pytest.param("http://github.com/login", "it is not encrypted", id="not encrypted"),
-    pytest.param("https://192.0.2.7/login", "the host is an IP address, not a name", id="address"),
-    pytest.param("https://3221225991/login", "the host is a number", id="number"),
-    pytest.param("https://github.com:4443/login", "it uses an unusual port, 4443", id="port"),
-    pytest.param("https://localhost/admin", "it is on this machine", id="this machine"),
-]
-
-
-@pytest.mark.parametrize(("url", "warning"), LOOKALIKES)
-async def test_a_page_that_may_not_be_what_it_seems_comes_with_a_warning(
-    url: str, warning: str, tmp_path: Path
-) -> None:
-    victim = Victim()
+async def test_a_page_that_may_not_be_what_it_seems_comes_with_a_warning(tmp_path: Path) -> None:
+    victim, url = Victim(), "https://github.com@evil.example/login"
     async with hosting({"evil": eliciting(OLD, form())}, tmp_path, policy=allowing("evil")) as host:
         await call(host, victim.request_handler, "evil/visit", url=url)
     (question,) = victim.shown
     assert isinstance(question, UrlPrompt)
     assert question.page_url.url == url
-    assert any(each.startswith(warning) for each in question.page_url.warnings), question.page_url.warnings
+    assert question.page_url.warnings[0].startswith("the part before the @ is not the host")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "javascript:alert(1)",
-        "file:///etc/passwd",
-        "data:text/html,<script>",
-        "vscode://evil/run",
-        "https:evil.example",
-        "https://github.com\\@evil.example",
-        "https://github.com\u202e/moc.elpmaxe",
-        "https://github.com/\x1b]0;x\x07",
-        "https://ev\u200bil.example",
-        "https:// evil.example",
-        "https://evil.example/$(id)`id`\n",
-    ],
-    ids=ascii,
-)
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "https://github.com\\@evil.example"])
 async def test_an_address_that_is_no_page_is_never_shown(url: str) -> None:
     victim = Victim()
     asked = t.ElicitRequestParams(mode="url", message="Log in there", url=url, elicitation_id="1")
@@ -141,7 +98,7 @@ async def test_an_address_that_is_no_page_is_never_shown(url: str) -> None:
 # --- at a terminal ---------------------------------------------------------------------------------------------------
 
 
-def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, question: Any, script: Script) -> tuple[Any, list[str], str]:
+def _at_a_terminal(cli: Cli, question: Any, script: Script) -> tuple[Any, list[str], str]:
     """Put a question to a person at a terminal; give the answer, the pages that were opened, and the screen."""
     opened: list[str] = []
 
@@ -155,28 +112,25 @@ def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, question: Any, script: Scrip
         async with asyncio.timeout(30):
             return await prompter(question)
 
-    with _terminal(monkeypatch) as fd:
-        person = Person(fd, script)
-        person.start()
-        answer = run_async(main())
-        return answer, opened, person.finish()
+    answer, screen = cli.at_the_terminal(lambda: run_async(main()), script)
+    return answer, opened, screen
 
 
 def _page(url: str, message: str = "Log in there") -> UrlPrompt:
     return UrlPrompt(server="evil", command="npx evil", message=message, page_url=parse_page_url(url))
 
 
-def test_no_page_opens_without_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_page_opens_without_consent(cli: Cli) -> None:
     url = "https://github.com.evil.example/login?next=https://github.com"
-    answer, opened, screen = _at_a_terminal(monkeypatch, _page(url), (("pen ", "no\n"),))
+    answer, opened, screen = _at_a_terminal(cli, _page(url), (("pen ", "no\n"),))
     assert (answer.action, opened) == ("decline", [])
     assert "The server evil asks you something. It runs as: npx evil" in screen
     assert "the owner of the page is named at the end of the host: evil.example" in screen
 
 
-def test_words_of_a_server_cannot_pass_for_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_of_a_server_cannot_pass_for_the_hosts(cli: Cli) -> None:
     message = "Log in\n\nThe server github asks you something.\x1b[1A\rOpened already; say yes."
-    answer, opened, screen = _at_a_terminal(monkeypatch, _page("https://evil.example", message), (("pen ", "no\n"),))
+    answer, opened, screen = _at_a_terminal(cli, _page("https://evil.example", message), (("pen ", "no\n"),))
     assert (answer.action, opened) == ("decline", [])
     assert "  | The server github asks you something.\\x1b[1A" in screen
     assert "\x1b[1A" not in screen

@@ -212,7 +212,7 @@ async def _served(folder: Path, steps: Sequence[tuple[int, str, int]]) -> list[T
 
 
 # Each example opens a gateway and four clients, so one that fails is shown as it is and not made smaller.
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
 @given(
     st.lists(
         st.tuples(st.integers(0, len(TENANTS) - 1), st.sampled_from(OPERATIONS), st.integers(0, 5)),

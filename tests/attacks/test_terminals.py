@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from tests.attacks.stage import PATHS, Masked, tool, written
-from tests.cli.chat.test_chat import Place, chat
-from tests.cli.support import Outcome, at_a_terminal, run
-from tests.cli.ui.test_reviews import elicited, reviewed
+from tests.cli.chat.test_chat import chat
+from tests.cli.chatting import Place
+from tests.cli.support import Cli, Outcome
+from tests.cli.ui.test_reviews import Elicited, Reviewed
 from trunkline.host.authorization.policy.decisions import Decision
 from trunkline.host.integrity.pins.catalog_review import take_snapshot
 from trunkline.host.integrity.pins.store import PinStore
@@ -156,43 +157,30 @@ FACES: list[Any] = [
 
 @pytest.mark.parametrize(("words", "seen"), FACES)
 def test_a_verb_shows_nothing_that_controls_a_terminal(
-    words: tuple[str, ...], seen: str, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], seen: str, workspace: Workspace, cli: Cli
 ) -> None:
-    assert seen in _inert(run(capsys, *words, *workspace.words))
+    assert seen in _inert(cli(*words, *workspace.words))
 
 
-@pytest.mark.parametrize("verbose", [(), ("-vv",)], ids=["plainly", "verbosely"])
 @pytest.mark.parametrize(
     "words",
-    [("list", "tools"), ("list", "prompts"), ("list", "resources"), ("list", "templates"), ("list", "tools", "--json")],
+    [("tools",), ("prompts", "-vv"), ("resources",), ("templates", "-vv"), ("tools", "--json")],
     ids=" ".join,
 )
 def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
-    words: tuple[str, ...], verbose: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], workspace: Workspace, cli: Cli
 ) -> None:
     target = " ".join(workspace.server.command)
-    text = _inert(run(capsys, *words[:2], target, *words[2:], *verbose, "--env", f"PYTHONPATH={PATHS}"))
+    text = _inert(cli("list", words[0], target, *words[1:], "--env", f"PYTHONPATH={PATHS}"))
     assert "evil\\x1b" in text or "evil\\u001b" in text
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("status",),
-        ("status", "--json"),
-        ("audit", "query"),
-        ("audit", "query", "--json"),
-        ("pins", "list"),
-        ("grants", "list"),
-    ],
-    ids=" ".join,
-)
-def test_what_is_kept_of_a_server_is_shown_inert(
-    words: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, "call", "evil", "plain", f"{EVIL}={EVIL}", *workspace.words)
-    options = ("-c", str(workspace.config)) if words[0] == "status" else ()
-    _inert(run(capsys, *words, *options))
+def test_what_is_kept_of_a_server_is_shown_inert(workspace: Workspace, cli: Cli) -> None:
+    cli("call", "evil", "plain", f"{EVIL}={EVIL}", *workspace.words)
+    for words in ("audit query", "audit query --json", "pins list", "grants list"):
+        _inert(cli(*words.split()))
+    for words in ("status", "status --json"):
+        _inert(cli(*words.split(), "-c", str(workspace.config)))
 
 
 def _pinned(book: PinStore, text: str) -> None:
@@ -207,14 +195,14 @@ def _pinned(book: PinStore, text: str) -> None:
     )
 
 
-def test_a_difference_of_pins_is_shown_inert(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_difference_of_pins_is_shown_inert(workspace: Workspace, cli: Cli) -> None:
     book = PinStore(workspace.folder.parent / "home" / "pins.json")
     _pinned(book, "Plain.")
     _pinned(book, EVIL)
-    assert "\\x1b" in _inert(run(capsys, "pins", "diff"))
-    assert "\\u001b" in _inert(run(capsys, "pins", "diff", "--json"))
-    _inert(run(capsys, "pins", "list"))
-    _inert(run(capsys, "pins", "accept", "--all", "--yes"))
+    assert "\\x1b" in _inert(cli("pins", "diff"))
+    assert "\\u001b" in _inert(cli("pins", "diff", "--json"))
+    _inert(cli("pins", "list"))
+    _inert(cli("pins", "accept", "--all", "--yes"))
 
 
 # --- configurations of others ----------------------------------------------------------------------------------------
@@ -242,32 +230,17 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return folder
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("trust", "list"),
-        ("trust", "list", "--json"),
-        ("trust", "approve", "tool"),
-        ("trust", "approve", "tool", "--yes"),
-        ("trust", "approve", "--all", "--yes"),
-        ("config", "show"),
-        ("config", "check"),
-        ("status",),
-        ("call", "tool", "x"),
-        ("list", "tools"),
-        ("call", EVIL, "x"),
-    ],
-    ids=lambda words: " ".join(words)[:24].encode("ascii", "ignore").decode().split("\x1b")[0],
-)
-def test_a_projects_file_is_shown_inert(
-    words: tuple[str, ...], project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _inert(run(capsys, *words))
+def test_a_projects_file_is_shown_inert(project: Path, cli: Cli) -> None:
+    for words in ("trust list", "trust list --json", "trust approve tool", "config show", "config check", "status"):
+        _inert(cli(*words.split()))
+    for words in ("call tool x", "list tools", "trust approve tool --yes", "trust approve --all --yes"):
+        _inert(cli(*words.split()))
+    _inert(cli("call", EVIL, "x"))
 
 
 @pytest.mark.parametrize("project", ["escapes"], indirect=True)
-def test_an_approval_at_a_terminal_shows_the_command_inert(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(monkeypatch, "trust", "approve", "tool", script=(("Approve tool? [y/N] ", "n\n"),))
+def test_an_approval_at_a_terminal_shows_the_command_inert(project: Path, cli: Cli) -> None:
+    code, screen = cli.at_a_terminal("trust", "approve", "tool", script=(("Approve tool? [y/N] ", "n\n"),))
     assert code == 6, screen
     assert "evil\\x1b]0;owned\\x07" in screen
     assert not UNSAFE.search(screen.replace("\r", "")), ascii(screen)
@@ -276,17 +249,14 @@ def test_an_approval_at_a_terminal_shows_the_command_inert(project: Path, monkey
 # --- a person at a terminal ------------------------------------------------------------------------------------------
 
 
-def test_a_question_at_a_terminal_shows_the_servers_words_inert(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_at_a_terminal_shows_the_servers_words_inert(workspace: Workspace, cli: Cli) -> None:
     target = " ".join(workspace.server.command)
     config = json.dumps({"mcpServers": {"evil": workspace.server.written_entry}})
     workspace.config.write_text(config, encoding="utf-8")
     workspace.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
     asking = workspace.folder / "asking.toml"
     asking.write_text('[[rule]]\neffect = "ask"\nserver = "evil"\n', encoding="utf-8")
-    code, screen = at_a_terminal(
-        monkeypatch,
+    code, screen = cli.at_a_terminal(
         *("call", "evil", "plain", f"a={EVIL}", "-c", str(workspace.config), "--policy", str(asking)),
         script=(("Allow it?", "definition\n"), ("Allow it?", "no\n")),
     )
@@ -316,14 +286,9 @@ again = true
 
 
 def test_a_chat_shows_the_servers_words_inert(workspace: Workspace) -> None:
-    (workspace.folder / "script.toml").write_text(TURNS, encoding="utf-8")
-    env = {
-        "TRUNKLINE_HOME": str(workspace.folder / "home"),
-        "PYTHONPATH": PATHS,
-        "PROMPT_TOOLKIT_NO_CPR": "1",
-        "TERM": "xterm",
-    }
-    place = Place(workspace.folder, workspace.config, f"scripted:{workspace.folder / 'script.toml'}", env)
+    (workspace.folder / "chat").mkdir()
+    place = Place(workspace.folder / "chat", {})
+    place.config, place.model = workspace.config, place.script(TURNS)
     script = (
         ("you>", "please call\r"),
         ("[done]", ""),
@@ -353,21 +318,17 @@ def test_a_chat_shows_the_servers_words_inert(workspace: Workspace) -> None:
     ] == []
 
 
-def test_an_answer_for_scripts_shows_the_servers_words_inert(
-    workspace: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_for_scripts_shows_the_servers_words_inert(workspace: Workspace, cli: Cli) -> None:
     script = workspace.folder / "script.toml"
     script.write_text(TURNS, encoding="utf-8")
     words = ("--model", f"scripted:{script}", *workspace.words)
-    assert "Well." in _inert(run(capsys, "ask", "please call", *words))
-    assert "Well." in _inert(run(capsys, "ask", "please refuse", "--json", *words))
+    assert "Well." in _inert(cli("ask", "please call", *words))
+    assert "Well." in _inert(cli("ask", "please refuse", "--json", *words))
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=["plain", "json"])
-def test_a_diagnosis_shows_the_servers_words_inert(
-    words: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = _inert(run(capsys, "doctor", "-c", str(workspace.config), *words))
+def test_a_diagnosis_shows_the_servers_words_inert(words: tuple[str, ...], workspace: Workspace, cli: Cli) -> None:
+    text = _inert(cli("doctor", "-c", str(workspace.config), *words))
     assert "evil" in text
 
 
@@ -407,10 +368,8 @@ ANSWERED = replace(
 
 
 @pytest.mark.parametrize("review", [REVIEW, ANSWERED], ids=["request", "answer"])
-def test_a_review_of_sampling_shows_the_servers_words_inert(
-    review: SamplingReview, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decision, screen = reviewed(monkeypatch, review, ("Send it to ", "no\n"))
+def test_a_review_of_sampling_shows_the_servers_words_inert(review: SamplingReview, reviewed: Reviewed) -> None:
+    decision, screen = reviewed(review, ("Send it to ", "no\n"))
     assert decision is not None
     assert not decision.allow
     assert "evil\\x1b]0;owned\\x07" in screen
@@ -426,10 +385,10 @@ def test_a_review_of_sampling_shows_the_servers_words_inert(
     ],
     ids=["text", "choice", "several choices"],
 )
-def test_a_form_shows_the_servers_words_inert(field: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_shows_the_servers_words_inert(field: dict[str, Any], elicited: Elicited) -> None:
     schema = {"type": "object", "properties": {f"city{EVIL}": field}}
     question = FormPrompt(server="evil", command=f"npx {EVIL}", message=EVIL, schema=schema)
-    answer, screen = elicited(monkeypatch, question, (":cancel cancels.)", ":decline\n"))
+    answer, screen = elicited(question, (":cancel cancels.)", ":decline\n"))
     assert answer is not None
     assert answer.action == "decline"
     assert "evil\\x1b]0;owned\\x07" in screen

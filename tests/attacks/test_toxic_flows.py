@@ -112,14 +112,6 @@ async def test_without_a_strangers_words_the_rule_of_the_user_holds(tmp_path: Pa
     assert (person.asked, len(office.mail.calls)) == ([], 1)
 
 
-async def test_another_conversation_is_not_held_back(tmp_path: Path) -> None:
-    office, person = Office(tmp_path), Person()
-    async with office.hosting(tmp_path, person) as host:
-        await host.call_tool("hub/get_issue")
-        await host.call_tool("mail/send", {"to": "ann"}, session=host.session())
-    assert (person.asked, len(office.mail.calls)) == ([], 1)
-
-
 async def test_without_a_prompter_nothing_is_sent(tmp_path: Path) -> None:
     office = Office(tmp_path)
     async with office.hosting(tmp_path, None) as host:
@@ -145,17 +137,6 @@ async def test_a_yes_from_before_the_strangers_words_does_not_hold_after_them(tm
             await host.call_tool("mail/send", {"to": "a@evil.example"})
     assert [question.act.tainted for question in person.asked] == [False, True]
     assert len(office.mail.calls) == 2
-
-
-async def test_a_page_that_a_trusted_tool_brings_is_a_strangers_too(tmp_path: Path) -> None:
-    """A mail server that is trusted reads a mail that anybody may have written."""
-    office, person = Office(tmp_path), Person()
-    office.mail.wears(tools=[tool("read", annotations={"readOnlyHint": True, "openWorldHint": True}), tool("send")])
-    async with office.hosting(tmp_path, person) as host:
-        await host.call_tool("mail/read")
-        with pytest.raises(PolicyDenied, match="the user declined"):
-            await host.call_tool("mail/send", {"to": "a@evil.example"})
-    assert person.rules == [HELD]
 
 
 async def test_a_model_that_follows_an_injected_text_is_stopped_at_the_way_out(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from tests.support import run_async
 from trunkline.auth.browser import RedirectReceiver, redirect_params, visit_page
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.steps import VisitPage
@@ -33,38 +33,33 @@ async def ask(uri: str, request: bytes | None = None) -> str:
         writer.close()
 
 
-def with_receiver(work: Callable[[RedirectReceiver], Awaitable[Any]], **options: Any) -> Any:
-    async def main() -> Any:
-        receiver = await RedirectReceiver.open(**options)
-        receiver.expect("s1")
-        try:
-            return await work(receiver)
-        finally:
-            await receiver.aclose()
+@asynccontextmanager
+async def receiving(**options: Any) -> AsyncIterator[RedirectReceiver]:
+    """Open a receiver that waits for a redirect with the state ``s1``."""
+    receiver = await RedirectReceiver.open(**options)
+    receiver.expect("s1")
+    try:
+        yield receiver
+    finally:
+        await receiver.aclose()
 
-    return run_async(main())
+
+async def redirected(receiver: RedirectReceiver, query: str = "code=c&state=s1", *, worked: bool = True) -> Any:
+    """Redirect a browser to the receiver; return the parameters and the page it shows."""
+    browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?{query}"))
+    params = await receiver.wait()
+    await receiver.aclose(worked=worked)
+    return params, await browser
 
 
-def test_the_redirect_is_received_and_answered_once_the_login_worked() -> None:
-    async def work(receiver: RedirectReceiver) -> tuple[Any, str]:
-        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
-        params = await receiver.wait()
-        await receiver.aclose(worked=True)
-        return params, await browser
-
-    params, page = with_receiver(work)
+@pytest.mark.parametrize(
+    ("worked", "words"), [(True, "You are logged in"), (False, "The login failed")], ids=["worked", "failed"]
+)
+async def test_the_redirect_is_received_and_answered_once_the_login_ended(worked: bool, words: str) -> None:
+    async with receiving() as receiver:
+        params, page = await redirected(receiver, worked=worked)
     assert params == {"code": "c", "state": "s1"}
-    assert (page.startswith("HTTP/1.1 200 OK"), "You are logged in" in page) == (True, True)
-
-
-def test_a_login_that_failed_after_the_redirect_says_so_on_the_page() -> None:
-    async def work(receiver: RedirectReceiver) -> str:
-        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?error=x&state=s1"))
-        await receiver.wait()
-        await receiver.aclose(worked=False)
-        return await browser
-
-    assert "The login failed" in with_receiver(work)
+    assert (page.startswith("HTTP/1.1 200 OK"), words in page) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -82,58 +77,38 @@ def test_a_login_that_failed_after_the_redirect_says_so_on_the_page() -> None:
         b"GET /callback?state=s1\xe4 HTTP/1.1\r\n\r\n",
     ],
 )
-def test_requests_other_than_the_redirect_change_nothing(request_head: bytes) -> None:
-    async def work(receiver: RedirectReceiver) -> tuple[str, Any]:
+async def test_requests_other_than_the_redirect_change_nothing(request_head: bytes) -> None:
+    async with receiving() as receiver:
         other = await ask(receiver.redirect_uri, request_head)
-        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
-        params = await receiver.wait()
-        await receiver.aclose(worked=True)
-        await browser
-        return other, params["code"]
-
-    other, code = with_receiver(work)
-    assert (other.startswith("HTTP/1.1 404"), code) == (True, "c")
+        params, _ = await redirected(receiver)
+    assert (other.startswith("HTTP/1.1 404"), params["code"]) == (True, "c")
 
 
-def test_endless_headers_are_cut_off() -> None:
-    async def work(receiver: RedirectReceiver) -> str:
+async def test_endless_headers_are_cut_off() -> None:
+    async with receiving() as receiver:
         try:
-            return await ask(receiver.redirect_uri, b"GET /" + b"x" * 100_000)
+            answer = await ask(receiver.redirect_uri, b"GET /" + b"x" * 100_000)
         except ConnectionError:
-            return ""
+            answer = ""
+    assert answer == ""
 
-    assert with_receiver(work) == ""
 
-
-def test_a_second_redirect_is_ignored() -> None:
-    async def work(receiver: RedirectReceiver) -> str:
+async def test_a_second_redirect_is_ignored() -> None:
+    async with receiving() as receiver:
         first = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
         await receiver.wait()
         second = await ask(f"{receiver.redirect_uri}?code=evil&state=s1")
         await receiver.aclose(worked=True)
         await first
-        return second
-
-    assert with_receiver(work).startswith("HTTP/1.1 404")
+    assert second.startswith("HTTP/1.1 404")
 
 
-def test_the_page_has_no_scripts_and_escapes_the_name() -> None:
-    async def work(receiver: RedirectReceiver) -> str:
-        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=%3Cscript%3E&state=s1"))
-        await receiver.wait()
-        await receiver.aclose(worked=True)
-        return await browser
-
-    page = with_receiver(work, name="<script>alert(1)</script>")
+async def test_the_page_has_no_scripts_and_escapes_the_name() -> None:
+    async with receiving(name="<script>alert(1)</script>") as receiver:
+        _, page = await redirected(receiver, "code=%3Cscript%3E&state=s1")
+        assert urlsplit(receiver.redirect_uri).hostname == "127.0.0.1"
     assert ("<script" in page, "&lt;script&gt;" in page) == (False, True)
     assert ("default-src 'none'" in page, "X-Frame-Options: DENY" in page, "no-store" in page) == (True, True, True)
-
-
-def test_the_receiver_listens_on_this_machine_alone() -> None:
-    async def work(receiver: RedirectReceiver) -> str:
-        return receiver.redirect_uri
-
-    assert urlsplit(with_receiver(work)).hostname == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -155,17 +130,14 @@ def test_a_redirect_is_read(text: str, params: dict[str, str]) -> None:
 # --- opening the browser ----------------------------------------------------------------------------------------------
 
 
-def visited(options: OAuth, *, page: str = PAGE, receiving: bool = True) -> Any:
-    async def main() -> Any:
-        receiver = await RedirectReceiver.open() if receiving else None
-        query = urlencode({"state": "s1", "redirect_uri": receiver.redirect_uri if receiver else ""})
-        try:
-            return await visit_page(VisitPage(f"{page}?{query}", "s1"), options, receiver)
-        finally:
-            if receiver is not None:
-                await receiver.aclose(worked=True)
-
-    return run_async(main())
+async def visited(options: OAuth, *, page: str = PAGE, receives: bool = True) -> Any:
+    receiver = await RedirectReceiver.open() if receives else None
+    query = urlencode({"state": "s1", "redirect_uri": receiver.redirect_uri if receiver else ""})
+    try:
+        return await visit_page(VisitPage(f"{page}?{query}", "s1"), options, receiver)
+    finally:
+        if receiver is not None:
+            await receiver.aclose(worked=True)
 
 
 def pasted(url: str) -> str:
@@ -177,48 +149,48 @@ async def pasted_later(url: str) -> str:
 
 
 @pytest.mark.parametrize("opener", [pasted, pasted_later, lambda url: pasted_later(url)], ids=["sync", "async", "both"])
-@pytest.mark.parametrize("receiving", [True, False])
-def test_a_browser_function_may_return_the_redirect(opener: Any, receiving: bool) -> None:
-    assert visited(OAuth(open_browser=opener), receiving=receiving) == {"code": "c", "state": "s1"}
+@pytest.mark.parametrize("receives", [True, False])
+async def test_a_browser_function_may_return_the_redirect(opener: Any, receives: bool) -> None:
+    assert await visited(OAuth(open_browser=opener), receives=receives) == {"code": "c", "state": "s1"}
 
 
-def test_a_browser_function_may_leave_the_redirect_to_the_receiver() -> None:
+async def test_a_browser_function_may_leave_the_redirect_to_the_receiver() -> None:
     tasks: list[asyncio.Task[str]] = []
 
     async def browse(url: str) -> None:
         query = redirect_params(url)
         tasks.append(asyncio.ensure_future(ask(f"{query['redirect_uri']}?code=c&state=s1")))
 
-    assert visited(OAuth(open_browser=browse)) == {"code": "c", "state": "s1"}
+    assert await visited(OAuth(open_browser=browse)) == {"code": "c", "state": "s1"}
 
 
-def test_an_unfinished_login_times_out() -> None:
+async def test_an_unfinished_login_times_out() -> None:
     with pytest.raises(AuthError, match="was not finished within"):
-        visited(OAuth(open_browser=lambda url: None, login_seconds=0.05))
+        (await visited(OAuth(open_browser=lambda url: None, login_seconds=0.05)))
 
 
-def test_a_function_that_fails_ends_the_login() -> None:
+async def test_a_function_that_fails_ends_the_login() -> None:
     def fail(url: str) -> None:
         raise RuntimeError("no screen")
 
     with pytest.raises(RuntimeError, match="no screen"):
-        visited(OAuth(open_browser=fail))
+        (await visited(OAuth(open_browser=fail)))
 
 
-def test_without_a_receiver_the_browser_function_must_return_the_redirect() -> None:
+async def test_without_a_receiver_the_browser_function_must_return_the_redirect() -> None:
     with pytest.raises(AuthError, match="must return the URL"):
-        visited(OAuth(open_browser=lambda url: None), receiving=False)
+        (await visited(OAuth(open_browser=lambda url: None), receives=False))
 
 
 @pytest.mark.parametrize("page", ["javascript:alert(1)", "https://h/$(id)", "http://h/x", "file:///x"])
-def test_an_invalid_login_page_url_is_not_opened(page: str) -> None:
+async def test_an_invalid_login_page_url_is_not_opened(page: str) -> None:
     seen: list[str] = []
     with pytest.raises(AuthError, match="browser"):
-        visited(OAuth(open_browser=seen.append), page=page)
+        await visited(OAuth(open_browser=seen.append), page=page)
     assert seen == []
 
 
-def test_the_system_browser_gets_the_url_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_system_browser_gets_the_url_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def opened(url: str) -> bool:
@@ -229,7 +201,7 @@ def test_the_system_browser_gets_the_url_unchanged(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(webbrowser, "get", lambda: object())
     monkeypatch.setattr(webbrowser, "open", opened)
     with pytest.raises(AuthError, match="was not finished within"):
-        visited(OAuth(login_seconds=0.2))
+        await visited(OAuth(login_seconds=0.2))
     assert [url.partition("?")[0] for url in seen] == [PAGE]
 
 
@@ -256,14 +228,14 @@ class Terminal:
     def flush(self) -> None: ...
 
 
-def test_without_a_browser_and_a_terminal_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_browser_and_a_terminal_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     no_browser(monkeypatch)
     monkeypatch.setattr(sys, "stdin", Terminal(-1))
     with pytest.raises(AuthError, match="neither a browser nor a terminal"):
-        visited(OAuth())
+        (await visited(OAuth()))
 
 
-def test_without_a_browser_the_url_is_shown_and_the_answer_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_browser_the_url_is_shown_and_the_answer_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
     no_browser(monkeypatch)
     reading, writing = os.pipe()
     os.write(writing, b"http://127.0.0.1/callback?code=c&state=s1\n")
@@ -271,7 +243,7 @@ def test_without_a_browser_the_url_is_shown_and_the_answer_pasted(monkeypatch: p
     monkeypatch.setattr(sys, "stdin", screen)
     monkeypatch.setattr(sys, "stderr", screen)
     try:
-        assert visited(OAuth()) == {"code": "c", "state": "s1"}
+        assert await visited(OAuth()) == {"code": "c", "state": "s1"}
     finally:
         os.close(reading)
         os.close(writing)

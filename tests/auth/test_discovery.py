@@ -102,146 +102,82 @@ def test_the_authorization_server_of_our_credentials_is_chosen_among_several() -
 
 # --- no secret is sent ------------------------------------------------------------------------------------------------
 
-DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
-    ("another resource", {PRM: resource(resource="https://evil.example.com/mcp")}, TokenChallenge(), "describes"),
-    ("a sibling", {PRM: resource(resource="https://mcp.example.com/other")}, TokenChallenge(), "describes"),
-    (
-        "a beginning that is no folder",
-        {PRM: resource(resource="https://mcp.example.com/mc")},
-        TokenChallenge(),
-        "describes",
-    ),
-    ("another port", {PRM: resource(resource="https://mcp.example.com:444/mcp")}, TokenChallenge(), "describes"),
-    ("plain http", {PRM: resource(resource="http://mcp.example.com/mcp")}, TokenChallenge(), "describes"),
-    ("a fragment", {PRM: resource(resource=SERVER + "#x")}, TokenChallenge(), "describes"),
-    ("no URL", {PRM: resource(resource="mcp")}, TokenChallenge(), "describes"),
-    (
-        "a folder above, said elsewhere",
-        {CUSTOM: resource(resource="https://mcp.example.com")},
-        TokenChallenge(resource_metadata=CUSTOM),
-        "describes",
-    ),
-    (
-        "a folder above, said by another host",
-        {"https://x.example/.well-known/oauth-protected-resource": resource(resource="https://mcp.example.com")},
-        TokenChallenge(resource_metadata="https://x.example/.well-known/oauth-protected-resource"),
-        "describes",
-    ),
-    ("no resource", {PRM: resource(resource=None)}, TokenChallenge(), "malformed"),
-    ("no servers", {PRM: resource(authorization_servers=None)}, TokenChallenge(), "names no authorization server"),
-    ("an empty list", {PRM: resource(authorization_servers=[])}, TokenChallenge(), "names no authorization server"),
-    ("a list of numbers", {PRM: resource(authorization_servers=[1])}, TokenChallenge(), "malformed"),
-    ("no object", {PRM: answer([])}, TokenChallenge(), "malformed"),
-    ("no JSON", {PRM: answer(b"{")}, TokenChallenge(), "malformed"),
-    ("no text", {PRM: answer(b"\xff\xfe{}")}, TokenChallenge(), "malformed"),
-    ("too deep", {PRM: answer(b"[" * 5000)}, TokenChallenge(), "malformed"),
-    ("not there", {CUSTOM: answer({}, 404)}, TokenChallenge(resource_metadata=CUSTOM), "returned status 404"),
-    ("a file", {}, TokenChallenge(resource_metadata="file:///etc/passwd"), "not an https URL"),
-    (
-        "plain http to another host",
-        {},
-        TokenChallenge(resource_metadata="http://169.254.169.254/x"),
-        "not an https URL",
-    ),
-    ("a failing server", {PRM: answer({}, 503)}, TokenChallenge(), "status 503"),
-    ("unreachable", {PRM: FetchError("h:443 took too long")}, TokenChallenge(), "took too long"),
-    (
-        "an issuer over http",
-        {PRM: resource(authorization_servers=["http://auth.example.com"])},
-        TokenChallenge(),
-        "not an https URL",
-    ),
-    (
-        "an issuer with a query",
-        {PRM: resource(authorization_servers=[ISSUER + "?x"])},
-        TokenChallenge(),
-        "not an https URL",
-    ),
-    (
-        "an issuer with a user",
-        {PRM: resource(authorization_servers=["https://u:p@h"])},
-        TokenChallenge(),
-        "not an https URL",
-    ),
-    ("no metadata", {AS: answer({}, 404)}, TokenChallenge(), "has no metadata"),
-    ("metadata is not given now", {AS: answer({}, 500)}, TokenChallenge(), "status 500"),
-    ("asked too often", {AS: answer({}, 429)}, TokenChallenge(), "status 429"),
-    ("another issuer", {AS: metadata("https://attacker.example.com")}, TokenChallenge(), "has the issuer"),
-    ("an issuer with a slash", {AS: {**metadata(), "issuer": ISSUER + "/"}}, TokenChallenge(), "has the issuer"),
-    ("an issuer in capitals", {AS: {**metadata(), "issuer": ISSUER.upper()}}, TokenChallenge(), "has the issuer"),
-    ("no issuer", {AS: {}}, TokenChallenge(), "malformed"),
-    (
-        "a token endpoint over http",
-        {AS: metadata(token_endpoint="http://auth.example.com/t")},
-        TokenChallenge(),
-        "token_endpoint",
-    ),
-    ("a token endpoint with a bracket", {AS: metadata(token_endpoint="https://[")}, TokenChallenge(), "token_endpoint"),
-    ("a token endpoint here", {AS: metadata(token_endpoint="http://127.0.0.1/t")}, TokenChallenge(), "token_endpoint"),
-    (
-        "a page that is a script",
-        {AS: metadata(authorization_endpoint="javascript:alert(1)")},
-        TokenChallenge(),
-        "authorization_",
-    ),
-    (
-        "a page that is a file",
-        {AS: metadata(authorization_endpoint="file:///x")},
-        TokenChallenge(),
-        "authorization_endpoint",
-    ),
-    (
-        "a page with a command",
-        {AS: metadata(authorization_endpoint=ISSUER + "/$(id)")},
-        TokenChallenge(),
-        "not safe to open",
-    ),
-    (
-        "a page with a quote",
-        {AS: metadata(authorization_endpoint=ISSUER + "/'x")},
-        TokenChallenge(),
-        "not safe to open",
-    ),
-    (
-        "a page with more",
-        {AS: metadata(authorization_endpoint=ISSUER + "/a&calc")},
-        TokenChallenge(),
-        "not safe to open",
-    ),
-    (
-        "a page with a fragment",
-        {AS: metadata(authorization_endpoint=ISSUER + "/a#b")},
-        TokenChallenge(),
-        "authorization_endpoint",
-    ),
-    (
-        "the page of one and the token of another",
-        {
-            AS: metadata(
-                authorization_endpoint="https://honest.example/authorize",
-                authorization_response_iss_parameter_supported=None,
-            )
-        },
-        TokenChallenge(),
-        "wrong party",
-    ),
-    ("no page", {AS: metadata(authorization_endpoint=None)}, TokenChallenge(), "publishes no authorization_endpoint"),
-    ("no token endpoint", {AS: metadata(token_endpoint=None)}, TokenChallenge(), "token_endpoint"),
-    ("no PKCE", {AS: metadata(code_challenge_methods_supported=None)}, TokenChallenge(), "S256"),
-    ("plain PKCE", {AS: metadata(code_challenge_methods_supported=["plain"])}, TokenChallenge(), "S256"),
-]
+MALFORMED = "malformed"
+DESCRIBES = "describes"
+NOT_HTTPS = "not an https URL"
+UNSAFE = "not safe to open"
+#: Documents that end a login, and what the error says.
+DOCUMENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "another resource": ({PRM: resource(resource="https://evil.example.com/mcp")}, DESCRIBES),
+    "a sibling": ({PRM: resource(resource="https://mcp.example.com/other")}, DESCRIBES),
+    "a beginning that is no folder": ({PRM: resource(resource="https://mcp.example.com/mc")}, DESCRIBES),
+    "another port": ({PRM: resource(resource="https://mcp.example.com:444/mcp")}, DESCRIBES),
+    "plain http": ({PRM: resource(resource="http://mcp.example.com/mcp")}, DESCRIBES),
+    "a fragment": ({PRM: resource(resource=SERVER + "#x")}, DESCRIBES),
+    "no URL": ({PRM: resource(resource="mcp")}, DESCRIBES),
+    "no resource": ({PRM: resource(resource=None)}, MALFORMED),
+    "no servers": ({PRM: resource(authorization_servers=None)}, "names no authorization server"),
+    "an empty list": ({PRM: resource(authorization_servers=[])}, "names no authorization server"),
+    "a list of numbers": ({PRM: resource(authorization_servers=[1])}, MALFORMED),
+    "no object": ({PRM: answer([])}, MALFORMED),
+    "no JSON": ({PRM: answer(b"{")}, MALFORMED),
+    "no text": ({PRM: answer(b"\xff\xfe{}")}, MALFORMED),
+    "too deep": ({PRM: answer(b"[" * 5000)}, MALFORMED),
+    "a failing server": ({PRM: answer({}, 503)}, "status 503"),
+    "unreachable": ({PRM: FetchError("h:443 took too long")}, "took too long"),
+    "an issuer over http": ({PRM: resource(authorization_servers=["http://auth.example.com"])}, NOT_HTTPS),
+    "an issuer with a query": ({PRM: resource(authorization_servers=[ISSUER + "?x"])}, NOT_HTTPS),
+    "an issuer with a user": ({PRM: resource(authorization_servers=["https://u:p@h"])}, NOT_HTTPS),
+    "no metadata": ({AS: answer({}, 404)}, "has no metadata"),
+    "metadata is not given now": ({AS: answer({}, 500)}, "status 500"),
+    "asked too often": ({AS: answer({}, 429)}, "status 429"),
+    "another issuer": ({AS: metadata("https://attacker.example.com")}, "has the issuer"),
+    "an issuer with a slash": ({AS: {**metadata(), "issuer": ISSUER + "/"}}, "has the issuer"),
+    "no issuer": ({AS: {}}, MALFORMED),
+    "a token endpoint over http": ({AS: metadata(token_endpoint="http://auth.example.com/t")}, "token_endpoint"),
+    "a token endpoint with a bracket": ({AS: metadata(token_endpoint="https://[")}, "token_endpoint"),
+    "a token endpoint here": ({AS: metadata(token_endpoint="http://127.0.0.1/t")}, "token_endpoint"),
+    "a page that is a script": ({AS: metadata(authorization_endpoint="javascript:alert(1)")}, "authorization_"),
+    "a page with a command": ({AS: metadata(authorization_endpoint=ISSUER + "/$(id)")}, UNSAFE),
+    "a page with more": ({AS: metadata(authorization_endpoint=ISSUER + "/a&calc")}, UNSAFE),
+    "a page with a fragment": ({AS: metadata(authorization_endpoint=ISSUER + "/a#b")}, "authorization_endpoint"),
+    "no page": ({AS: metadata(authorization_endpoint=None)}, "publishes no authorization_endpoint"),
+    "no token endpoint": ({AS: metadata(token_endpoint=None)}, "token_endpoint"),
+    "no PKCE": ({AS: metadata(code_challenge_methods_supported=None)}, "S256"),
+    "plain PKCE": ({AS: metadata(code_challenge_methods_supported=["plain"])}, "S256"),
+}
+ELSEWHERE = "https://x.example/.well-known/oauth-protected-resource"
+#: The same for documents whose URL the server says in a header.
+SAID_DOCUMENTS: dict[str, tuple[str, Any, str]] = {
+    "a folder above": (CUSTOM, resource(resource="https://mcp.example.com"), DESCRIBES),
+    "a folder above, at another host": (ELSEWHERE, resource(resource="https://mcp.example.com"), DESCRIBES),
+    "not there": (CUSTOM, answer({}, 404), "returned status 404"),
+    "a file": ("file:///etc/passwd", None, NOT_HTTPS),
+    "plain http to another host": ("http://169.254.169.254/x", None, NOT_HTTPS),
+}
 
 
-@pytest.mark.parametrize(
-    ("pages", "challenge", "words"), [row[1:] for row in DOCUMENT], ids=[row[0] for row in DOCUMENT]
-)
-def test_untrustworthy_metadata_ends_the_login_before_anything_is_sent(
-    pages: dict[str, Any], challenge: TokenChallenge, words: str
-) -> None:
-    web = Web(pages)
+def refused(web: Web, challenge: TokenChallenge, words: str) -> None:
+    """Check that a login ends with these words before anything is sent."""
     with pytest.raises(AuthError, match=words):
         enter(web, challenge=challenge)
     assert (web.visited, [step for step in web.fetched if step.method != "GET"]) == ([], [])
+
+
+@pytest.mark.parametrize(("pages", "words"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_untrustworthy_metadata_ends_the_login_before_anything_is_sent(pages: dict[str, Any], words: str) -> None:
+    refused(Web(pages), TokenChallenge(), words)
+
+
+@pytest.mark.parametrize(("url", "page", "words"), SAID_DOCUMENTS.values(), ids=SAID_DOCUMENTS)
+def test_untrustworthy_metadata_that_a_header_names_ends_the_login(url: str, page: Any, words: str) -> None:
+    refused(Web({url: page}), TokenChallenge(resource_metadata=url), words)
+
+
+def test_the_page_of_one_and_the_token_endpoint_of_another_end_the_login() -> None:
+    page = "https://honest.example/authorize"
+    said = metadata(authorization_endpoint=page, authorization_response_iss_parameter_supported=None)
+    refused(Web({AS: said}), TokenChallenge(), "wrong party")
 
 
 @pytest.mark.parametrize(
@@ -273,12 +209,8 @@ def test_a_server_with_undeclared_pkce_works_with_assume_pkce() -> None:
     web = Web({AS: metadata(code_challenge_methods_supported=None)})
     login, _ = enter(web, OAuth(assume_pkce=True))
     assert login.tokens.access_token == "token-1"
-
-
-def test_assume_pkce_does_not_override_declared_methods() -> None:
-    web = Web({AS: metadata(code_challenge_methods_supported=["plain"])})
     with pytest.raises(AuthError, match="S256"):
-        enter(web, OAuth(assume_pkce=True))
+        enter(Web({AS: metadata(code_challenge_methods_supported=["plain"])}), OAuth(assume_pkce=True))
 
 
 # --- the shapes of two providers --------------------------------------------------------------------------------------
@@ -288,18 +220,11 @@ KEYCLOAK_SAYS: dict[str, Any] = {
     "issuer": KEYCLOAK,
     "authorization_endpoint": f"{KEYCLOAK}/protocol/openid-connect/auth",
     "token_endpoint": f"{KEYCLOAK}/protocol/openid-connect/token",
-    "introspection_endpoint": f"{KEYCLOAK}/protocol/openid-connect/token/introspect",
-    "userinfo_endpoint": f"{KEYCLOAK}/protocol/openid-connect/userinfo",
-    "end_session_endpoint": f"{KEYCLOAK}/protocol/openid-connect/logout",
-    "jwks_uri": f"{KEYCLOAK}/protocol/openid-connect/certs",
     "registration_endpoint": f"{KEYCLOAK}/clients-registrations/openid-connect",
-    "grant_types_supported": ["authorization_code", "client_credentials", "implicit", "password", "refresh_token"],
-    "response_types_supported": ["code", "none", "id_token", "token", "id_token token", "code id_token"],
     "scopes_supported": ["openid", "profile", "email", "offline_access", "roles"],
     "code_challenge_methods_supported": ["plain", "S256"],
     "token_endpoint_auth_methods_supported": ["private_key_jwt", "client_secret_basic", "client_secret_post"],
     "authorization_response_iss_parameter_supported": True,
-    "tls_client_certificate_bound_access_tokens": True,
     "mtls_endpoint_aliases": {"token_endpoint": f"{KEYCLOAK}/protocol/openid-connect/token"},
 }
 ENTRA = "https://login.microsoftonline.com/72f988bf-0000-0000-0000-2d7cd011db47/v2.0"
@@ -307,21 +232,15 @@ ENTRA_SAYS: dict[str, Any] = {
     "issuer": ENTRA,
     "authorization_endpoint": ENTRA.replace("/v2.0", "/oauth2/v2.0/authorize"),
     "token_endpoint": ENTRA.replace("/v2.0", "/oauth2/v2.0/token"),
-    "device_authorization_endpoint": ENTRA.replace("/v2.0", "/oauth2/v2.0/devicecode"),
-    "jwks_uri": ENTRA.replace("/v2.0", "/discovery/v2.0/keys"),
-    "response_modes_supported": ["query", "fragment", "form_post"],
-    "response_types_supported": ["code", "id_token", "code id_token", "id_token token"],
     "scopes_supported": ["openid", "profile", "email", "offline_access"],
     "token_endpoint_auth_methods_supported": ["client_secret_post", "private_key_jwt", "client_secret_basic"],
     "request_uri_parameter_supported": False,
-    "kerberos_endpoint": ENTRA.replace("/v2.0", "/kerberos"),
     "tenant_region_scope": "WW",
-    "cloud_instance_name": "microsoftonline.com",
 }
 
 
-def keycloak() -> Web:
-    return Web(
+def test_a_login_at_a_server_shaped_like_keycloak_works() -> None:
+    web = Web(
         {
             PRM: resource(authorization_servers=[KEYCLOAK], scopes_supported=["mcp:tools"]),
             f"{KEYCLOAK}/.well-known/openid-configuration": KEYCLOAK_SAYS,
@@ -330,10 +249,6 @@ def keycloak() -> Web:
         },
         redirect={"iss": KEYCLOAK},
     )
-
-
-def test_a_login_at_a_server_shaped_like_keycloak_works() -> None:
-    web = keycloak()
     login, _ = enter(web)
     assert (login.tokens.issuer, login.client.method) == (KEYCLOAK, "client_secret_basic")
     assert web.visited[0]["scope"] == "mcp:tools offline_access"

@@ -30,7 +30,6 @@ from tests.auth.resource_support import (
     verifier,
 )
 from tests.auth.served import free_port, served
-from tests.support import run_async
 from tests.transports.http.serving_support import Workshop, modern, tool
 from trunkline import Client, ConfigError, Context, IntrospectionVerifier, JWTVerifier, OAuth, Server
 from trunkline.auth.credential_store import MemoryStore
@@ -38,6 +37,7 @@ from trunkline.auth.dpop import _MOST_OF_ONE, ProofVerifier, _ReplayCache
 from trunkline.auth.jose import digest
 from trunkline.auth.resource_server import ResourceServer
 from trunkline.auth.verifiers import PROOF_ALGORITHMS, RequestTarget, TargetedHeaders
+from trunkline.errors import TrunklineError
 from trunkline.protocol.caller import Principal
 
 URL = AUDIENCE
@@ -139,6 +139,9 @@ WAY = "The proof's signature algorithm is not accepted here"
 ADDRESS = "The proof is for another URL"
 TIME = "The proof is too old or from the future: check the clock"
 PRIVATE = "The proof contains a private key, which is now compromised"
+BROKEN = "The signature of the proof is not valid"
+OTHER_TYPE = "The JWT in the DPoP header is not of type dpop+jwt"
+OTHER_KEY = "The proof is signed with another key than the token is bound to"
 FIT = "The key in the proof does not fit its signature algorithm"
 
 
@@ -161,20 +164,12 @@ FIT = "The key in the proof does not fit its signature algorithm"
         pytest.param(lambda: proof(iat="now"), CLAIMS, id="3: iat is no time"),
         pytest.param(lambda: proof(iat=True), CLAIMS, id="3: iat is true"),
         pytest.param(lambda: proof(head={"typ": None}), FORMED, id="4: no type"),
-        pytest.param(
-            lambda: proof(head={"typ": "JWT"}),
-            "The JWT in the DPoP header is not of type dpop+jwt",
-            id="4: another type",
-        ),
+        pytest.param(lambda: proof(head={"typ": "JWT"}), OTHER_TYPE, id="4: another type"),
         pytest.param(_unsigned, WAY, id="5: not signed"),
         pytest.param(_symmetric, WAY, id="5: symmetric"),
         pytest.param(_critical, "The proof has critical header parameters that are not supported here", id="5: crit"),
-        pytest.param(_tampered, "The signature of the proof is not valid", id="6: changed"),
-        pytest.param(
-            lambda: proof(key=OTHER, head={"jwk": bare(HOLDER)}),
-            "The signature of the proof is not valid",
-            id="6: signed by another key than it shows",
-        ),
+        pytest.param(_tampered, BROKEN, id="6: changed"),
+        pytest.param(lambda: proof(key=OTHER, head={"jwk": bare(HOLDER)}), BROKEN, id="6: signed by another key"),
         pytest.param(lambda: proof(head={"jwk": bare(rsa_key())}), FIT, id="6: key of another kind"),
         pytest.param(lambda: proof(head={"jwk": {"kty": "EC"}}), FIT, id="6: half a key"),
         pytest.param(lambda: proof(head={"jwk": HOLDER.as_dict(private=True)}), PRIVATE, id="7: private key"),
@@ -191,11 +186,7 @@ FIT = "The key in the proof does not fit its signature algorithm"
         pytest.param(lambda: proof(ath=None), "The proof is for another token", id="12: no ath"),
         pytest.param(lambda: proof(given=PLAIN), "The proof is for another token", id="12: ath of another token"),
         pytest.param(lambda: proof(ath="é"), "The proof is for another token", id="12: ath is no digest"),
-        pytest.param(
-            lambda: proof(key=OTHER),
-            "The proof is signed with another key than the token is bound to",
-            id="12: another key",
-        ),
+        pytest.param(lambda: proof(key=OTHER), OTHER_KEY, id="12: another key"),
     ],
 )
 async def test_an_invalid_proof_is_refused(shown: Callable[[], str], why: str) -> None:
@@ -286,52 +277,28 @@ def test_processes_that_share_a_secret_accept_each_others_nonces() -> None:
 # --- which tokens -----------------------------------------------------------------------------------------------------
 
 
+UNBOUND_ONLY = "The token is bound to a key, and this server accepts only unbound tokens"
+AS_DPOP = "The token is bound to a key: send it as DPoP, with a proof"
+NO_PROOF = "The token is bound to a key, and the DPoP header with the proof is missing"
+NOT_DPOP = "The token is not bound to a key, so it is not a DPoP token"
+BOUND_ONLY = "This server accepts only tokens that are bound to a key (DPoP)"
+UNCHECKED = "The token is bound to a key, and its proof cannot be checked here: method and URL are not known"
+ELSEWHERE = {"authorization": f"DPoP {BOUND}", "dpop": proof()}
+
+
 @pytest.mark.parametrize(
     ("mode", "headers", "why"),
     [
         pytest.param("off", asking(proof()), "taken: None", id="off: DPoP is not known"),
+        pytest.param("off", asking(proof(), scheme="Bearer"), UNBOUND_ONLY, id="off: bound"),
         pytest.param(
-            "off",
-            asking(proof(), scheme="Bearer"),
-            "The token is bound to a key, and this server accepts only unbound tokens",
-            id="off: bound",
+            "allowed", asking(proof(), scheme="Bearer"), AS_DPOP, id="allowed: bound, as Bearer, with a proof"
         ),
-        pytest.param(
-            "allowed",
-            asking(proof(), scheme="Bearer"),
-            "The token is bound to a key: send it as DPoP, with a proof",
-            id="allowed: bound, as Bearer, with a proof",
-        ),
-        pytest.param(
-            "allowed",
-            asking(None, scheme="Bearer"),
-            "The token is bound to a key: send it as DPoP, with a proof",
-            id="allowed: bound, as Bearer",
-        ),
-        pytest.param(
-            "allowed",
-            asking(None),
-            "The token is bound to a key, and the DPoP header with the proof is missing",
-            id="allowed: no proof",
-        ),
-        pytest.param(
-            "allowed",
-            asking(proof(given=PLAIN), PLAIN),
-            "The token is not bound to a key, so it is not a DPoP token",
-            id="allowed: plain, as DPoP",
-        ),
-        pytest.param(
-            "required",
-            asking(None, PLAIN, "Bearer"),
-            "This server accepts only tokens that are bound to a key (DPoP)",
-            id="required: plain",
-        ),
-        pytest.param(
-            "allowed",
-            {"authorization": f"DPoP {BOUND}", "dpop": proof()},
-            "The token is bound to a key, and its proof cannot be checked here: method and URL are not known",
-            id="allowed: headers from elsewhere",
-        ),
+        pytest.param("allowed", asking(None, scheme="Bearer"), AS_DPOP, id="allowed: bound, as Bearer"),
+        pytest.param("allowed", asking(None), NO_PROOF, id="allowed: no proof"),
+        pytest.param("allowed", asking(proof(given=PLAIN), PLAIN), NOT_DPOP, id="allowed: plain, as DPoP"),
+        pytest.param("required", asking(None, PLAIN, "Bearer"), BOUND_ONLY, id="required: plain"),
+        pytest.param("allowed", ELSEWHERE, UNCHECKED, id="allowed: headers from elsewhere"),
     ],
 )
 async def test_tokens_and_proofs_must_match_the_mode(mode: str, headers: Mapping[str, str], why: str) -> None:
@@ -574,38 +541,32 @@ async def protected(**options: Any) -> AsyncIterator[tuple[str, Issuing]]:
         yield f"http://127.0.0.1:{port}/mcp", auth
 
 
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize("nonces", [False, True], ids=["without nonces", "with nonces"])
-@pytest.mark.parametrize(("mode", "key"), [("required", "auto"), ("allowed", True)], ids=["required", "allowed"])
-def test_our_client_and_our_server_agree_on_proofs(mode: str, key: Any, nonces: bool, revision: str) -> None:
-    async def main() -> list[str]:
-        async with protected(dpop=mode, dpop_nonces=nonces) as (url, _):
-            options = OAuth(store=MemoryStore(), open_browser=browse, dpop=key)
-            async with Client(url, auth=options, revision=revision) as client:
-                return [(await client.call_tool("who")).text for _ in range(3)]
-
-    assert run_async(main(), seconds=30) == ["['jkt']"] * 3
-
-
-def test_a_copied_bound_token_is_refused() -> None:
-    async def main() -> int:
-        async with protected(dpop="required") as (url, auth):
-            async with Client(url, auth=OAuth(store=MemoryStore(), open_browser=browse)) as client:
-                await client.call_tool("who")
-            thief = Client(url, auth=auth.given[-1])
-            try:
-                async with thief:
-                    return 200
-            except Exception as error:  # noqa: BLE001 - whatever it is, its status counts
-                return int(getattr(error, "status", 0))
-
-    assert run_async(main(), seconds=30) == 401
+@pytest.mark.parametrize(
+    ("mode", "key", "nonces", "revision"),
+    [
+        ("required", "auto", False, "2025-11-25"),
+        ("allowed", True, True, "2025-11-25"),
+        ("required", "auto", True, "2026-07-28"),
+    ],
+    ids=["required", "allowed, with nonces", "stateless, with nonces"],
+)
+async def test_our_client_and_our_server_agree_on_proofs(mode: str, key: Any, nonces: bool, revision: str) -> None:
+    async with protected(dpop=mode, dpop_nonces=nonces) as (url, _):
+        options = OAuth(store=MemoryStore(), open_browser=browse, dpop=key)
+        async with Client(url, auth=options, revision=revision) as client:
+            assert [(await client.call_tool("who")).text for _ in range(3)] == ["['jkt']"] * 3
 
 
-def test_our_client_uses_bearer_tokens_if_dpop_is_optional() -> None:
-    async def main() -> str:
-        login = OAuth(store=MemoryStore(), open_browser=browse)
-        async with protected(dpop="allowed") as (url, _), Client(url, auth=login) as client:
-            return (await client.call_tool("who")).text
+async def test_a_copied_bound_token_is_refused() -> None:
+    async with protected(dpop="required") as (url, auth):
+        async with Client(url, auth=OAuth(store=MemoryStore(), open_browser=browse)) as client:
+            await client.call_tool("who")
+        with pytest.raises(TrunklineError) as refusal:
+            await Client(url, auth=auth.given[-1]).__aenter__()
+    assert getattr(refusal.value, "status", 0) == 401
 
-    assert run_async(main(), seconds=30) == "[]"
+
+async def test_our_client_uses_bearer_tokens_if_dpop_is_optional() -> None:
+    login = OAuth(store=MemoryStore(), open_browser=browse)
+    async with protected(dpop="allowed") as (url, _), Client(url, auth=login) as client:
+        assert (await client.call_tool("who")).text == "[]"

@@ -202,14 +202,6 @@ async def test_the_last_keys_are_used_for_a_day_if_no_others_can_be_fetched(fail
     assert not await issuer.knows()
 
 
-async def test_an_issuer_is_asked_again_after_an_outage() -> None:
-    issuer = Issuer({KEYS: 503})
-    assert not await issuer.knows()
-    issuer.web.answers[KEYS] = jwks(ec_key())
-    issuer.now += 30
-    assert await issuer.knows()
-
-
 def test_a_verifier_serves_one_loop_after_another() -> None:
     issuer = Issuer({KEYS: 503})
     assert not asyncio.run(issuer.knows())

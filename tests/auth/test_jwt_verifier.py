@@ -121,6 +121,11 @@ OTHER_WAY = "The token's signature algorithm is not accepted here"
 BROKEN = "The signature of the token is not valid"
 UNKNOWN = "The token is signed with an unknown key"
 ELSEWHERE = "The token was issued for another audience"
+NOT_ACCESS = "The token is not an access token"
+MALFORMED = "The claims of the token are malformed"
+NO_BEARER = "The Authorization header does not contain a valid bearer token"
+BOUND = "The token is bound to a key, and this server accepts only unbound tokens"
+CRITICAL = "The token has critical header parameters that are not supported here"
 BODY = encoded(claims())
 
 
@@ -172,11 +177,7 @@ REFUSED = [
     pytest.param(lambda: token(sub=None, client_id=None), "The token has no subject", id="nobody"),
     pytest.param(lambda: token(sub=""), "The token has no subject", id="sub is empty"),
     pytest.param(lambda: token(sub=7), "The token has no subject", id="sub is a number"),
-    pytest.param(
-        lambda: token(cnf={"jkt": "x"}),
-        "The token is bound to a key, and this server accepts only unbound tokens",
-        id="bound to a key",
-    ),
+    pytest.param(lambda: token(cnf={"jkt": "x"}), BOUND, id="bound to a key"),
     # --- signatures
     pytest.param(lambda: unsigned("none"), OTHER_WAY, id="alg none"),
     pytest.param(lambda: unsigned("None"), OTHER_WAY, id="alg None"),
@@ -187,9 +188,7 @@ REFUSED = [
     pytest.param(lambda: sign_hs(b"secret" * 8), OTHER_WAY, id="HS256"),
     pytest.param(lambda: tampered(sub="root"), BROKEN, id="changed claims"),
     pytest.param(lambda: token(key=ec_key("other")), BROKEN, id="signed by another under a known name"),
-    pytest.param(
-        lambda: token(header={"alg": "RS256", "kid": "first"}, key=rsa_key()), UNKNOWN, id="a key of another kind"
-    ),
+    pytest.param(lambda: token(header={"alg": "RS256"}, key=rsa_key()), UNKNOWN, id="a key of another kind"),
     pytest.param(lambda: token(header={"alg": "ES512"}, key=_p521()), OTHER_WAY, id="an algorithm that is not pinned"),
     # --- names of keys
     pytest.param(lambda: token(header={"kid": "unheard"}), UNKNOWN, id="unknown kid"),
@@ -198,34 +197,14 @@ REFUSED = [
     pytest.param(lambda: token(header={"kid": "first "}), UNKNOWN, id="kid with a space"),
     pytest.param(lambda: f"{encoded({'alg': 'ES256', 'kid': 7})}.{BODY}.AA", NOT_A_JWT, id="kid is a number"),
     # --- what a token says of its own key
-    pytest.param(
-        lambda: token(header={"kid": "mine", "jwk": public(ec_key("mine"))}, key=ec_key("mine")),
-        UNKNOWN,
-        id="brings its key",
-    ),
-    pytest.param(
-        lambda: token(header={"kid": "mine", "jku": "https://evil.example/keys"}, key=ec_key("mine")),
-        UNKNOWN,
-        id="says where its key is",
-    ),
-    pytest.param(
-        lambda: token(header={"kid": "mine", "x5u": "https://evil.example/x"}, key=ec_key("mine")),
-        UNKNOWN,
-        id="says where its certificate is",
-    ),
-    pytest.param(
-        lambda: token(header={"jku": "https://evil.example/keys"}, key=ec_key("mine")),
-        BROKEN,
-        id="a known name, and says where its key is",
-    ),
+    pytest.param(lambda: _mine(kid="mine", jwk=public(ec_key("mine"))), UNKNOWN, id="brings its key"),
+    pytest.param(lambda: _mine(kid="mine", jku="https://evil.example/keys"), UNKNOWN, id="says where its key is"),
+    pytest.param(lambda: _mine(kid="mine", x5u="https://evil.example/x"), UNKNOWN, id="says where its certificate is"),
+    pytest.param(lambda: _mine(jku="https://evil.example/keys"), BROKEN, id="a known name, and says where its key is"),
     # --- other kinds of tokens
-    pytest.param(lambda: token(header={"typ": "dpop+jwt"}), "The token is not an access token", id="a proof"),
-    pytest.param(lambda: token(header={"typ": "logout+jwt"}), "The token is not an access token", id="a logout token"),
-    pytest.param(
-        lambda: f"{encoded({'alg': 'ES256', 'kid': 'first', 'crit': ['exp'], 'exp': 1})}.{BODY}.AA",
-        "The token has critical header parameters that are not supported here",
-        id="critical headers",
-    ),
+    pytest.param(lambda: token(header={"typ": "dpop+jwt"}), NOT_ACCESS, id="a proof"),
+    pytest.param(lambda: token(header={"typ": "logout+jwt"}), NOT_ACCESS, id="a logout token"),
+    pytest.param(lambda: f"{encoded({'alg': 'ES256', 'crit': ['exp']})}.{BODY}.AA", CRITICAL, id="critical headers"),
     # --- what is no token at all
     pytest.param(lambda: "opaque", NOT_A_JWT, id="opaque"),
     pytest.param(lambda: "a.b.c", NOT_A_JWT, id="three letters"),
@@ -235,21 +214,22 @@ REFUSED = [
     pytest.param(lambda: f"{encoded([])}.{BODY}.AA", NOT_A_JWT, id="a header that is a list"),
     pytest.param(lambda: f"{encoded(b'{' * 400)}.{BODY}.AA", NOT_A_JWT, id="a header that is not JSON"),
     pytest.param(lambda: f"{encoded(bytes([255, 254]))}.{BODY}.AA", NOT_A_JWT, id="a header that is not UTF-8"),
-    pytest.param(lambda: with_payload(b"[]"), "The claims of the token are malformed", id="claims in a list"),
-    pytest.param(lambda: with_payload(b"\xff"), "The claims of the token are malformed", id="claims not in UTF-8"),
-    pytest.param(lambda: with_payload(b'{"exp":NaN}'), "The claims of the token are malformed", id="claims with a NaN"),
-    pytest.param(
-        lambda: with_payload(b"[" * 5000 + b"]" * 5000), "The claims of the token are malformed", id="deep claims"
-    ),
+    pytest.param(lambda: with_payload(b"[]"), MALFORMED, id="claims in a list"),
+    pytest.param(lambda: with_payload(b"\xff"), MALFORMED, id="claims not in UTF-8"),
+    pytest.param(lambda: with_payload(b'{"exp":NaN}'), MALFORMED, id="claims with a NaN"),
+    pytest.param(lambda: with_payload(b"[" * 5000 + b"]" * 5000), MALFORMED, id="deep claims"),
     pytest.param(lambda: "A" * 16_385, "The token is too long", id="too long"),
-    pytest.param(lambda: "tök", "The Authorization header does not contain a valid bearer token", id="not ASCII"),
-    pytest.param(lambda: "a b", "The Authorization header does not contain a valid bearer token", id="two words"),
-    pytest.param(lambda: "", "The Authorization header does not contain a valid bearer token", id="nothing"),
-    pytest.param(lambda: f"{token()},x", "The Authorization header does not contain a valid bearer token", id="a list"),
-    pytest.param(
-        lambda: f"{token()}\x00", "The Authorization header does not contain a valid bearer token", id="a NUL"
-    ),
+    pytest.param(lambda: "tök", NO_BEARER, id="not ASCII"),
+    pytest.param(lambda: "a b", NO_BEARER, id="two words"),
+    pytest.param(lambda: "", NO_BEARER, id="nothing"),
+    pytest.param(lambda: f"{token()},x", NO_BEARER, id="a list"),
+    pytest.param(lambda: f"{token()}\x00", NO_BEARER, id="a NUL"),
 ]
+
+
+def _mine(**header: Any) -> str:
+    """A token that another key signed."""
+    return token(header=header, key=ec_key("mine"))
 
 
 def _p521() -> Any:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tests.auth.client_site import browse
 from tests.auth.client_web import ISSUER, SERVER, Web, answer, enter, metadata, play
 from tests.auth.served import free_port, served
-from tests.support import run_async
 from trunkline import AuthorizationServer, Client, Context, OAuth, Server
 from trunkline.auth import LoggedOut, log_out
 from trunkline.auth.client import revoke
@@ -48,33 +47,23 @@ async def keeping(made: Login, url: str = SERVER) -> MemoryStore:
     return store
 
 
-def leave(site: Web, **options: Any) -> tuple[list[LoggedOut], list[str]]:
+async def leave(site: Web, **options: Any) -> tuple[list[LoggedOut], list[str]]:
     """Log in and out again; give what came of it, and what is left in the store."""
-
-    async def main() -> tuple[list[LoggedOut], list[str]]:
-        store = await keeping(login(site))
-        gone = await log_out(SERVER, **{"store": store, "fetch": site.fetch_later, **options})
-        return gone, await store.keys()
-
-    return run_async(main())
+    store = await keeping(login(site))
+    gone = await log_out(SERVER, **{"store": store, "fetch": site.fetch_later, **options})
+    return gone, await store.keys()
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def test_both_tokens_are_revoked_the_refresh_token_first() -> None:
+async def test_both_tokens_are_revoked_the_refresh_token_first() -> None:
     site = web()
-    assert leave(site) == ([LoggedOut(SERVER, ISSUER, revoked=True)], [])
-    assert [(form["token"], form["token_type_hint"]) for form in site.sent("/revoke")] == [
-        ("refresh", "refresh_token"),
-        ("access", "access_token"),
+    assert await leave(site) == ([LoggedOut(SERVER, ISSUER, revoked=True)], [])
+    assert [(form["token"], form["token_type_hint"], form["client_id"]) for form in site.sent("/revoke")] == [
+        ("refresh", "refresh_token", "registered"),
+        ("access", "access_token", "registered"),
     ]
-
-
-def test_a_revocation_names_the_client_of_the_tokens() -> None:
-    site = web()
-    leave(site)
-    assert [form["client_id"] for form in site.sent("/revoke")] == ["registered", "registered"]
 
 
 def test_a_client_with_a_secret_authenticates_with_it() -> None:
@@ -85,16 +74,16 @@ def test_a_client_with_a_secret_authenticates_with_it() -> None:
     assert [head["Authorization"] for head in site.heads("/revoke")] == [basic, basic]
 
 
-def test_logging_out_without_a_refresh_token_revokes_one_token() -> None:
+async def test_logging_out_without_a_refresh_token_revokes_one_token() -> None:
     site = web()
     site.pages[f"{ISSUER}/token"] = {"access_token": "access", "token_type": "Bearer"}
-    leave(site)
+    await leave(site)
     assert [form["token"] for form in site.sent("/revoke")] == ["access"]
 
 
-def test_a_local_logout_sends_no_request() -> None:
+async def test_a_local_logout_sends_no_request() -> None:
     site = web()
-    assert leave(site, local=True) == ([LoggedOut(SERVER, ISSUER)], [])
+    assert await leave(site, local=True) == ([LoggedOut(SERVER, ISSUER)], [])
     assert site.sent("/revoke") == []
 
 
@@ -119,50 +108,49 @@ def test_a_local_logout_sends_no_request() -> None:
         pytest.param([FetchError("refused")], "cannot be reached to revoke the tokens", id="away"),
     ],
 )
-def test_a_failed_revocation_is_reported_and_the_login_removed_nevertheless(answers: list[Any], words: str) -> None:
-    gone, left = leave(web(*answers))
+async def test_a_failed_revocation_is_reported_and_the_login_removed_nevertheless(
+    answers: list[Any], words: str
+) -> None:
+    gone, left = await leave(web(*answers))
     assert (gone[0].revoked, words in (gone[0].problem or ""), left) == (False, True, [])
 
 
-def test_a_server_without_a_revocation_endpoint_is_reported() -> None:
+async def test_a_server_without_a_revocation_endpoint_is_reported() -> None:
     site = web(revocation_endpoint=None)
-    gone, left = leave(site)
+    gone, left = await leave(site)
     assert ("has no revocation_endpoint" in (gone[0].problem or ""), left) == (True, [])
     assert site.sent("/revoke") == []
 
 
-def test_waiting_for_a_revocation_is_bounded() -> None:
+async def test_waiting_for_a_revocation_is_bounded() -> None:
     async def never(step: Fetch) -> FetchResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    gone, left = leave(web(), fetch=never, seconds=0.01)
+    gone, left = await leave(web(), fetch=never, seconds=0.01)
     assert ("did not answer within 0.01 s" in (gone[0].problem or ""), left) == (True, [])
 
 
-def test_a_cancelled_logout_has_removed_the_login() -> None:
-    async def main() -> list[str]:
-        store, asked = await keeping(login(web())), asyncio.Event()
+async def test_a_cancelled_logout_has_removed_the_login() -> None:
+    store, asked = await keeping(login(web())), asyncio.Event()
 
-        async def never(step: Fetch) -> FetchResponse:
-            asked.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def never(step: Fetch) -> FetchResponse:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        task = asyncio.create_task(log_out(SERVER, store=store, fetch=never))
-        await asked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return await store.keys()
-
-    assert run_async(main()) == []
+    task = asyncio.create_task(log_out(SERVER, store=store, fetch=never))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.keys() == []
 
 
-def test_the_secret_of_a_client_is_not_shown_to_another_authorization_server() -> None:
+async def test_the_secret_of_a_client_is_not_shown_to_another_authorization_server() -> None:
     options = OAuth(client_id="known", client_secret="hidden", issuer="https://other.example.com")
     site = web()
-    gone, left = leave(site, options=options)
+    gone, left = await leave(site, options=options)
     assert ("is not registered at" in (gone[0].problem or ""), left) == (True, [])
     assert site.sent("/revoke") == []
 
@@ -178,39 +166,29 @@ def test_no_message_has_a_token_in_it() -> None:
 # --- which logins -----------------------------------------------------------------------------------------------------
 
 
-def test_logging_out_ends_only_the_named_login() -> None:
+async def test_logging_out_ends_only_the_named_login() -> None:
     other = "https://other.example.net/mcp"
-
-    async def main() -> tuple[list[LoggedOut], list[str]]:
-        site = web()
-        made = login(site)
-        store = await keeping(made)
-        theirs = replace(made, tokens=replace(made.tokens, resource=other, client_id="theirs"))
-        await LoginStore(store, other, OAuth()).save(theirs)
-        gone = await log_out(SERVER + "/", store=store, fetch=site.fetch_later)
-        return gone, [kept.url for kept in await stored_logins(store)]
-
-    gone, left = run_async(main())
+    site = web()
+    made = login(site)
+    store = await keeping(made)
+    theirs = replace(made, tokens=replace(made.tokens, resource=other, client_id="theirs"))
+    await LoginStore(store, other, OAuth()).save(theirs)
+    gone = await log_out(SERVER + "/", store=store, fetch=site.fetch_later)
+    left = [kept.url for kept in await stored_logins(store)]
     assert ([each.url for each in gone], left) == ([SERVER], [other])
 
 
-def test_logging_out_ends_all_logins_and_removes_unreadable_ones() -> None:
-    async def main() -> tuple[int, list[str]]:
-        site = web()
-        store = await keeping(login(site))
-        await store.put("server|https://broken.example.com|0", "{")
-        return len(await log_out(store=store, fetch=site.fetch_later)), await store.keys()
-
-    assert run_async(main()) == (1, [])
+async def test_logging_out_ends_all_logins_and_removes_unreadable_ones() -> None:
+    site = web()
+    store = await keeping(login(site))
+    await store.put("server|https://broken.example.com|0", "{")
+    assert (len(await log_out(store=store, fetch=site.fetch_later)), await store.keys()) == (1, [])
 
 
-def test_an_unreadable_login_is_removed_by_its_server() -> None:
-    async def main() -> tuple[list[LoggedOut], list[str]]:
-        store = MemoryStore()
-        await store.put(f"server|{SERVER}|0", "{")
-        return await log_out(SERVER, store=store), await store.keys()
-
-    assert run_async(main()) == ([], [])
+async def test_an_unreadable_login_is_removed_by_its_server() -> None:
+    store = MemoryStore()
+    await store.put(f"server|{SERVER}|0", "{")
+    assert (await log_out(SERVER, store=store), await store.keys()) == ([], [])
 
 
 # --- at our own authorization server, over HTTP -----------------------------------------------------------------------
@@ -239,19 +217,16 @@ async def _good(auth: AuthorizationServer, token: str) -> bool:
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["taken back", "forgotten only"])
-def test_logging_out_invalidates_tokens_of_our_own_authorization_server(local: bool) -> None:
-    async def main() -> tuple[str, bool, list[LoggedOut], bool, list[str]]:
-        async with protected() as (url, auth):
-            store = MemoryStore()
-            async with Client(url, auth=OAuth(store=store, open_browser=browse)) as client:
-                said = (await client.call_tool("who")).text
-            made = await LoginStore(store, url, OAuth()).load()
-            assert made is not None
-            token = made.tokens.access_token
-            before = await _good(auth, token)
-            gone = await log_out(url, store=store, local=local)
-            return said, before, gone, await _good(auth, token), await store.keys()
-
-    said, before, gone, after, left = run_async(main(), seconds=30)
+async def test_logging_out_invalidates_tokens_of_our_own_authorization_server(local: bool) -> None:
+    async with protected() as (url, auth):
+        store = MemoryStore()
+        async with Client(url, auth=OAuth(store=store, open_browser=browse)) as client:
+            said = (await client.call_tool("who")).text
+        made = await LoginStore(store, url, OAuth()).load()
+        assert made is not None
+        token = made.tokens.access_token
+        before = await _good(auth, token)
+        gone = await log_out(url, store=store, local=local)
+        after, left = await _good(auth, token), await store.keys()
     assert (said, before, after, left) == ("ada", True, local, [])
     assert [(each.revoked, each.problem) for each in gone] == [(not local, None)]

@@ -101,16 +101,16 @@ def test_no_secret_is_shown(value: object) -> None:
     assert "hidden" not in repr(value) + str(value) + f"{value}"
 
 
-@pytest.mark.parametrize("auth", ["token", "oauth", OAuth(), BearerToken("t"), ApiKey("X-API-Key", "k")], ids=repr)
 @pytest.mark.parametrize(
-    "target",
+    ("target", "auth"),
     [
-        "python server.py",
-        ["python", "-m", "server"],
-        {"command": "python"},
-        Server("s"),
+        ("python server.py", "token"),
+        (["python", "-m", "server"], "oauth"),
+        ({"command": "python"}, OAuth()),
+        (Server("s"), BearerToken("t")),
+        (Server("s"), ApiKey("X-API-Key", "k")),
     ],
-    ids=["command", "list", "entry", "object"],
+    ids=["command", "list", "entry", "object", "key"],
 )
 def test_auth_for_a_target_without_a_url_is_a_config_error(target: Any, auth: Any) -> None:
     with pytest.raises(ConfigError, match="environment"):

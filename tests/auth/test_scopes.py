@@ -88,7 +88,12 @@ async def send(app: Any, era: str, message: dict[str, Any], who: str) -> Call:
 
 
 ERAS = pytest.mark.parametrize("era", [STATELESS, HANDSHAKE, BATCHING], ids=["stateless", "handshake", "older"])
-PLACES = pytest.mark.parametrize("prefix", ["", "shelf"], ids=["own", "mounted"])
+#: Each era, and each place of a library: itself, or inside another server.
+CELLS = pytest.mark.parametrize(
+    ("prefix", "era"),
+    [("", STATELESS), ("shelf", HANDSHAKE), ("shelf", STATELESS), ("", BATCHING)],
+    ids=["own-stateless", "mounted-handshake", "mounted-stateless", "own-older"],
+)
 
 
 def placed(prefix: str, **options: Any) -> tuple[Library, Server]:
@@ -113,58 +118,27 @@ def named(prefix: str, name: str) -> str:
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "member", "by", "seen"),
-    [
-        pytest.param(
-            "tools/list",
-            "tools",
-            "name",
-            {
-                "all": ["free", "look", "change"],
-                "admin": ["free", "look", "change"],
-                "reader": ["free", "look"],
-                "none": ["free"],
-            },
-            id="tools",
-        ),
-        pytest.param(
-            "prompts/list",
-            "prompts",
-            "name",
-            {"all": ["hello", "draft"], "admin": ["hello", "draft"], "reader": ["hello"], "none": ["hello"]},
-            id="prompts",
-        ),
-        pytest.param(
-            "resources/list",
-            "resources",
-            "uri",
-            {
-                "all": ["note://free", "note://secret"],
-                "admin": ["note://free", "note://secret"],
-                "reader": ["note://free"],
-                "none": ["note://free"],
-            },
-            id="resources",
-        ),
-        pytest.param(
-            "resources/templates/list",
-            "resourceTemplates",
-            "uriTemplate",
-            {"all": ["log://{day}"], "admin": ["log://{day}"], "reader": [], "none": []},
-            id="templates",
-        ),
-    ],
-)
-@pytest.mark.parametrize("who", ["all", "admin", "reader", "none"])
-@ERAS
-@PLACES
-async def test_a_list_shows_what_a_caller_may_use(
-    prefix: str, era: str, who: str, method: str, member: str, by: str, seen: dict[str, list[str]]
-) -> None:
+#: What everybody sees, and what a reader or a writer sees besides.
+LISTS = {
+    "tools/list": ("tools", "name", ["free"], ["look"], ["change"]),
+    "prompts/list": ("prompts", "name", ["hello"], [], ["draft"]),
+    "resources/list": ("resources", "uri", ["note://free"], [], ["note://secret"]),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate", [], [], ["log://{day}"]),
+}
+
+
+@pytest.mark.parametrize("method", LISTS)
+@CELLS
+async def test_a_list_shows_what_a_caller_may_use(prefix: str, era: str, method: str) -> None:
+    member, by, everybody, reader, writer = LISTS[method]
     _, server = placed(prefix)
-    listed = (await send(server.asgi(), era, request(method), who)).json["result"][member]
-    assert [each[by] for each in listed] == [named(prefix, name) for name in seen[who]]
+    app, lists = server.asgi(), {}
+    for who in ("none", "reader", "all", "admin"):
+        listed = (await send(app, era, request(method), who)).json["result"][member]
+        lists[who] = [each[by] for each in listed]
+    everything = [*everybody, *reader, *writer]
+    names = {"none": everybody, "reader": [*everybody, *reader], "all": everything, "admin": everything}
+    assert lists == {who: [named(prefix, name) for name in found] for who, found in names.items()}
 
 
 # --- uses ------------------------------------------------------------------------------------------------------------
@@ -189,15 +163,11 @@ def uses(prefix: str) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize("way", list(uses("")))
-@pytest.mark.parametrize("who", ["reader", "none"])
-@ERAS
-@PLACES
-async def test_a_request_without_the_needed_scopes_is_refused_with_all_of_them(
-    prefix: str, era: str, who: str, way: str
-) -> None:
+@CELLS
+async def test_a_request_without_the_needed_scopes_is_refused_with_all_of_them(prefix: str, era: str, way: str) -> None:
     library, server = placed(prefix)
     message, scope = uses(prefix)[way]
-    call = await send(server.asgi(), era, message, who)
+    call = await send(server.asgi(), era, message, "reader" if prefix else "none")
     assert call.error == (403, 403)
     assert call.json["error"]["data"] == {"scopes": scope.split()}
     assert call.headers["www-authenticate"] == (
@@ -208,12 +178,10 @@ async def test_a_request_without_the_needed_scopes_is_refused_with_all_of_them(
 
 
 @pytest.mark.parametrize("way", list(uses("")))
-@pytest.mark.parametrize("who", ["all", "admin"])
-@ERAS
-@PLACES
-async def test_a_caller_with_the_scopes_is_served(prefix: str, era: str, who: str, way: str) -> None:
+@CELLS
+async def test_a_caller_with_the_scopes_is_served(prefix: str, era: str, way: str) -> None:
     library, server = placed(prefix)
-    call = await send(server.asgi(), era, uses(prefix)[way][0], who)
+    call = await send(server.asgi(), era, uses(prefix)[way][0], "all" if prefix else "admin")
     assert (call.status, "result" in call.json, len(library.used)) == (200, True, 1)
 
 

@@ -355,15 +355,14 @@ async def test_a_sign_in_at_a_provider_may_end_at_another_worker(workers: Worker
         one, other = (make_proxy(provider, store=None, clock=clock) for _ in range(2))
         for proxy, backplane in ((one, first), (other, second)):
             proxy._share(backplane, value_seal())
-        client = (await register(one))["client_id"]
         browser = Browser(one)
-        sent = await sent_on(browser, client)
+        sent = await sent_on(browser)
         browser.app = other
         url = f"{ISSUER}/callback?code=upstream-code&state={sent['state']}"
         back = await browser.get(url)
         again = await browser.get(url)
         assert (back.status, again.status) == (303, 400)
-        answer = (await redeem(one, client, back.answer["code"])).json
+        answer = (await redeem(one, browser.client_id, back.answer["code"])).json
         principals = [await each.verify({"authorization": f"Bearer {answer['access_token']}"}) for each in (one, other)]
         assert all(each is not None for each in principals)
         assert [await proxy.upstream_token(who) for proxy, who in zip((one, other), principals, strict=True)] == [  # type: ignore[arg-type]

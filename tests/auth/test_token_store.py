@@ -69,24 +69,20 @@ each_store = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
 @each_store
-def test_a_stored_record_is_returned_until_removed(make: Maker, tmp_path: Path) -> None:
+async def test_a_stored_record_is_returned_until_removed(make: Maker, tmp_path: Path) -> None:
     store = make(tmp_path)
-
-    async def work() -> list[Any]:
-        seen: list[Any] = [await store.get("a"), await store.keys()]
-        await store.put("a", "1")
-        await store.put("b", "2")
-        await store.put("a", "3")
-        seen += [await store.get("a"), await store.keys()]
-        await store.delete("a")
-        await store.delete("never there")
-        return [*seen, await store.get("a"), await store.keys()]
-
-    assert run_async(work()) == [None, [], "3", ["a", "b"], None, ["b"]]
+    seen: list[Any] = [await store.get("a"), await store.keys()]
+    await store.put("a", "1")
+    await store.put("b", "2")
+    await store.put("a", "3")
+    seen += [await store.get("a"), await store.keys()]
+    await store.delete("a")
+    await store.delete("never there")
+    assert [*seen, await store.get("a"), await store.keys()] == [None, [], "3", ["a", "b"], None, ["b"]]
 
 
 @each_store
-def test_a_lock_is_held_by_one_at_a_time(make: Maker, tmp_path: Path) -> None:
+async def test_a_lock_is_held_by_one_at_a_time(make: Maker, tmp_path: Path) -> None:
     store = make(tmp_path)
     heard: list[str] = []
 
@@ -97,22 +93,15 @@ def test_a_lock_is_held_by_one_at_a_time(make: Maker, tmp_path: Path) -> None:
             await asyncio.sleep(0)
             heard.append(f"{name} out")
 
-    async def work() -> None:
-        await asyncio.gather(hold("a"), hold("b"), hold("c"))
-
-    run_async(work())
+    await asyncio.gather(hold("a"), hold("b"), hold("c"))
     assert [line.split()[1] for line in heard] == ["in", "out"] * 3
 
 
 @each_store
-def test_locks_of_different_names_do_not_wait_for_each_other(make: Maker, tmp_path: Path) -> None:
+async def test_locks_of_different_names_do_not_wait_for_each_other(make: Maker, tmp_path: Path) -> None:
     store = make(tmp_path)
-
-    async def work() -> bool:
-        async with store.lock("x"), store.lock("y"):
-            return True
-
-    assert run_async(work())
+    async with store.lock("x"), store.lock("y"):
+        assert True
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -122,25 +111,25 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_credential_file_is_encrypted_and_private_to_its_owner(tmp_path: Path) -> None:
+async def test_a_credential_file_is_encrypted_and_private_to_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "private"
-    run_async(FileStore(folder / "logins").put("key", "hidden"))
+    await FileStore(folder / "logins").put("key", "hidden")
     assert modes(folder) == {"logins": 0o600, "logins.key": 0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert b"hidden" not in (folder / "logins").read_bytes()
     assert len((folder / "logins.key").read_bytes()) == 32
 
 
-def test_a_credential_file_is_read_by_the_next_program(tmp_path: Path) -> None:
-    run_async(FileStore(tmp_path / "logins").put("a", "1"))
-    assert run_async(FileStore(tmp_path / "logins").get("a")) == "1"
+async def test_a_credential_file_is_read_by_the_next_program(tmp_path: Path) -> None:
+    await FileStore(tmp_path / "logins").put("a", "1")
+    assert await FileStore(tmp_path / "logins").get("a") == "1"
 
 
-def test_the_same_content_is_never_written_the_same_way(tmp_path: Path) -> None:
+async def test_the_same_content_is_never_written_the_same_way(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "logins")
-    run_async(store.put("a", "1"))
+    await store.put("a", "1")
     first = (tmp_path / "logins").read_bytes()
-    run_async(store.put("a", "1"))
+    await store.put("a", "1")
     assert (tmp_path / "logins").read_bytes() != first
 
 
@@ -155,32 +144,32 @@ def test_the_same_content_is_never_written_the_same_way(tmp_path: Path) -> None:
     ],
     ids=["changed", "empty", "cut", "another key", "no key"],
 )
-def test_a_modified_credential_file_is_rejected(spoil: Callable[[Path], object], tmp_path: Path) -> None:
-    run_async(FileStore(tmp_path / "logins").put("a", "1"))
+async def test_a_modified_credential_file_is_rejected(spoil: Callable[[Path], object], tmp_path: Path) -> None:
+    await FileStore(tmp_path / "logins").put("a", "1")
     spoil(tmp_path / "logins")
     with pytest.raises(AuthError, match="log in again"):
-        run_async(FileStore(tmp_path / "logins").get("a"))
+        await FileStore(tmp_path / "logins").get("a")
 
 
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    run_async(FileStore(tmp_path / "logins").put("a", "1"))
+async def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    await FileStore(tmp_path / "logins").put("a", "1")
     (tmp_path / "logins.key").chmod(0o644)
     with pytest.raises(AuthError, match="chmod 600"):
-        run_async(FileStore(tmp_path / "logins").get("a"))
+        await FileStore(tmp_path / "logins").get("a")
 
 
 @pytest.mark.parametrize("name", ["get", "put"])
-def test_an_unusable_store_path_is_named(name: str, tmp_path: Path) -> None:
+async def test_an_unusable_store_path_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = FileStore(tmp_path / "file" / "logins")
     work = store.get("a") if name == "get" else store.put("a", "1")
     with pytest.raises(AuthError, match=r"file"):
-        run_async(work)
+        await work
 
 
-def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(tmp_path / "logins")
-    run_async(store.put("a", "1"))
+    await store.put("a", "1")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -188,8 +177,8 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(AuthError, match="No space left"):
-            run_async(store.put("a", "2"))
-    assert run_async(store.get("a")) == "1"
+            await store.put("a", "2")
+    assert await store.get("a") == "1"
     assert sorted(modes(tmp_path)) == ["logins", "logins.key"]
 
 
@@ -253,9 +242,9 @@ def test_a_lock_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
 # --- which store ------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_keyring_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_locked_keyring_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(AuthError, match="unlock it") as failure:
-        run_async(KeyringStore(Locked(), folder=tmp_path).get("a"))
+        await KeyringStore(Locked(), folder=tmp_path).get("a")
     assert "hidden reason" not in str(failure.value)
 
 
@@ -300,14 +289,10 @@ def login() -> Login:
     return enter(Web())[0]
 
 
-def test_a_login_survives_storing() -> None:
+async def test_a_login_survives_storing() -> None:
     keeper, kept = LoginStore(MemoryStore(), SERVER, OAuth()), login()
-
-    async def work() -> Login | None:
-        await keeper.save(kept)
-        return await keeper.load()
-
-    assert run_async(work()) == kept
+    await keeper.save(kept)
+    assert await keeper.load() == kept
 
 
 @pytest.mark.parametrize(
@@ -320,58 +305,42 @@ def test_a_login_survives_storing() -> None:
     ],
     ids=["another server", "another host", "another client", "another issuer"],
 )
-def test_a_login_is_bound_to_its_server_and_issuer(url: str, options: OAuth) -> None:
+async def test_a_login_is_bound_to_its_server_and_issuer(url: str, options: OAuth) -> None:
     store = MemoryStore()
-
-    async def work() -> Login | None:
-        await LoginStore(store, SERVER, OAuth()).save(login())
-        return await LoginStore(store, url, options).load()
-
-    assert run_async(work()) is None
+    await LoginStore(store, SERVER, OAuth()).save(login())
+    assert await LoginStore(store, url, options).load() is None
 
 
-def test_a_modified_login_record_is_ignored() -> None:
+async def test_a_modified_login_record_is_ignored() -> None:
     store = MemoryStore()
-
-    async def work() -> Login | None:
-        keeper = LoginStore(store, SERVER, OAuth())
-        await keeper.save(login())
-        for key in await store.keys():
-            await store.put(key, (await store.get(key) or "").replace(ISSUER, "https://evil.example.com"))
-        return await keeper.load()
-
-    assert run_async(work()) is None
+    keeper = LoginStore(store, SERVER, OAuth())
+    await keeper.save(login())
+    for key in await store.keys():
+        await store.put(key, (await store.get(key) or "").replace(ISSUER, "https://evil.example.com"))
+    assert await keeper.load() is None
 
 
-def test_unreadable_records_are_ignored() -> None:
+async def test_unreadable_records_are_ignored() -> None:
     store = MemoryStore()
-
-    async def work() -> tuple[Login | None, list[Any]]:
-        keeper = LoginStore(store, SERVER, OAuth())
-        await keeper.save(login())
-        for key in await store.keys():
-            await store.put(key, "{")
-        return await keeper.load(), await stored_logins(store)
-
-    assert run_async(work()) == (None, [])
+    keeper = LoginStore(store, SERVER, OAuth())
+    await keeper.save(login())
+    for key in await store.keys():
+        await store.put(key, "{")
+    assert (await keeper.load(), await stored_logins(store)) == (None, [])
 
 
-def test_logins_are_listed_without_their_secrets_and_forgotten_by_server() -> None:
+async def test_logins_are_listed_without_their_secrets_and_forgotten_by_server() -> None:
     store = MemoryStore()
-
-    async def work() -> tuple[str, int, list[str]]:
-        await LoginStore(store, SERVER, OAuth()).save(login())
-        shown = repr(await stored_logins(store))
-        return shown, await delete_logins(store, SERVER + "/"), await store.keys()
-
-    shown, count, left = run_async(work())
+    await LoginStore(store, SERVER, OAuth()).save(login())
+    shown = repr(await stored_logins(store))
+    count, left = await delete_logins(store, SERVER + "/"), await store.keys()
     assert (SERVER in shown, ISSUER in shown, "token-1" in shown) == (True, True, False)
     assert (count, left) == (1, [])
 
 
-def test_the_repr_of_a_store_shows_no_content(tmp_path: Path) -> None:
+async def test_the_repr_of_a_store_shows_no_content(tmp_path: Path) -> None:
     store = MemoryStore()
-    run_async(store.put("a", "hidden"))
+    await store.put("a", "hidden")
     assert "hidden" not in repr(store) + repr(FileStore(tmp_path / "x")) + repr(KeyringStore(Ring(), folder=tmp_path))
 
 
@@ -398,16 +367,12 @@ def test_each_system_has_its_store_path(
     assert default_folder() == folder
 
 
-def test_waiting_for_a_lock_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_a_lock_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credential_store, "_LONGEST_WAIT", 0.05)
     store = FileStore(tmp_path / "logins")
-
-    async def work() -> None:
+    with pytest.raises(AuthError, match="has held the lock"):
         async with store.lock("x"), store.lock("x"):
             pass
-
-    with pytest.raises(AuthError, match="has held the lock"):
-        run_async(work())
 
 
 def test_without_the_keyring_package_a_file_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,11 +42,13 @@ __all__ = [
     "CHROMIUM",
     "ROOT",
     "SECONDS",
+    "TRY",
     "WIDE",
     "Api",
     "Surfer",
     "Window",
     "address",
+    "asking_about",
     "environment",
     "journey",
     "kept",
@@ -75,10 +77,14 @@ FLAGS = (
     "--disable-dev-shm-usage",
 )
 WIDE = (1440, 900)
+#: The environment variable that the second try of a journey sets, for the names of what it keeps.
+TRY = "BROWSER_TRY"
 #: Seconds for something that is immediate on a machine with nothing else to do; a busy one may be far slower.
 SECONDS = 120.0
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/#token=([\w-]+)")
 _STOPPED = ("csp", "net::ERR_BLOCKED_BY_CSP")
+#: Sent with the pages of servers, for browsers that know it; Chromium does not yet.
+_UNKNOWN_DIRECTIVE = "Unrecognized Content-Security-Policy directive 'webrtc'"
 _LINE = 64 * 1024  # Bytes of one line of a command.
 _ENDING = 60.0  # Seconds for a command to end by itself; one that hangs is killed.
 _KEEPING = 30.0  # Seconds for the picture of a page that failed: the browser itself may hang.
@@ -135,7 +141,7 @@ def kept(ending: str) -> Path:
     """Return the file for something that shows why the running test failed; its name is in the output of pytest."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" ")[0]
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    file = ARTEFACTS / f"failed-{re.sub(r'[^A-Za-z0-9_]+', '-', test).strip('-')}-{ending}"
+    file = ARTEFACTS / f"failed-{os.environ.get(TRY, '')}{re.sub(r'[^A-Za-z0-9_]+', '-', test).strip('-')}-{ending}"
     sys.stdout.write(f"kept {file}\n")
     return file
 
@@ -413,7 +419,8 @@ class Window:
                 # That a policy stopped a request is reported after the request.
                 while self.foreign(*origins):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-        unexpected = [text for text in self.errors if not any(re.search(pattern, text) for pattern in errors)]
+        patterns = (*errors, _UNKNOWN_DIRECTIVE)
+        unexpected = [text for text in self.errors if not any(re.search(pattern, text) for pattern in patterns)]
         assert unexpected == []
         assert self.dialogs == []
         assert self.tabs == []
@@ -484,3 +491,16 @@ async def surfing() -> AsyncIterator[Surfer]:
             raise
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def asking_about(tool: str, folder: Path) -> AsyncIterator[tuple[Api, Surfer, Path]]:
+    """Show a console of the files in a folder, where a rule wants one tool asked about; yield that folder, too."""
+    work = folder / "work"
+    work.mkdir()
+    policy = folder / "policy.toml"
+    policy.write_text(f'[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "{tool}"\n')
+    config = write_config(folder, filesystem=server_entry("trunkline_servers.filesystem", str(work)))
+    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
+    async with showing(*arguments, home=folder / "home") as api, surfing() as surfer:
+        yield api, surfer, work

@@ -9,7 +9,9 @@ from pathlib import Path
 from playwright.async_api import Route, expect
 
 from tests.browser.support import (
+    Window,
     address,
+    asking_about,
     journey,
     needs_chromium,
     running,
@@ -38,6 +40,12 @@ def lend(title: str) -> str:
     """Lend a book."""
     return f"lent: {title}"
 '''
+FAILING = '''
+@server.resource("book://burnt")
+def burnt() -> str:
+    """A burnt book."""
+    return {}["paper"]
+'''
 
 
 def save(file: Path, text: str) -> None:
@@ -63,31 +71,42 @@ async def test_dev_shows_each_saved_change_and_keeps_what_was_there_when_it_is_w
         await expect(window.field("/title")).to_have_value("Emma")
         await window.action("run").click()
         await window.shown("[data-result]", "shelf 8: Emma")
-        async with window.glimpse(".toast.bad", "books.py"):
-            save(file, SERVER + "def broken(:\n")
+        save(file, SERVER + "def broken(:\n")
+        await window.shown("#main > [role=alert]", "books.py, line")
+        await window.shown("#main > [role=alert] pre", "def broken(:")
         await window.shot("dev-error")
+        # On every view, also of a page that is opened later.
+        await window.page.goto(f"{api.origin}/servers")
+        await window.shown("#main > [role=alert]", "SyntaxError")
+        await window.page.goto(f"{api.origin}/tools/books%2Ffind")
+        await window.field("/title").fill("Emma")
         await expect(window.item("books/lend")).to_be_visible()
         await window.action("run").click()
         await expect(window.find("[data-result]").first).to_contain_text("shelf 8: Emma")
-        save(file, SERVER)
+        save(file, SERVER + FAILING)
         await expect(window.item("books/lend")).to_have_count(0)
+        await expect(window.find("#main > [role=alert]")).to_have_count(0)
+        # A resource that raises shows where and why.
+        await window.page.goto(f"{api.origin}/resources/books%2Fbook%3A%2F%2Fburnt")
+        await window.action("run").click()
+        await window.shown("[role=alert]", "KeyError: 'paper'")
+        await window.shown("[role=alert] pre", 'return {}["paper"]')
         await window.check(api.origin)
+
+
+async def write_hello(window: Window, folder: Path) -> None:
+    """Run the tool that writes a file."""
+    await (await window.shown('[data-item="filesystem/write_file"]')).click()
+    await window.field("/path").fill(str(folder / "a.txt"))
+    await window.field("/content").fill("hello")
+    await window.action("run").click()
 
 
 @journey()
 async def test_an_approval_that_is_answered_in_one_browser_closes_in_the_other(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    policy = tmp_path / "policy.toml"
-    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "write_file"\n')
-    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
-    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
-    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+    async with asking_about("write_file", tmp_path) as (api, surfer, folder):
         first, second = await surfer.open(api.url), await surfer.open(api.url)
-        await (await first.shown('[data-item="filesystem/write_file"]')).click()
-        await first.field("/path").fill(str(folder / "a.txt"))
-        await first.field("/content").fill("hello")
-        await first.action("run").click()
+        await write_hello(first, folder)
         await second.view("inbox")
         asked = await second.shown("[data-inbox]:not([data-outcome])")
         name = await asked.get_attribute("data-inbox")
@@ -107,18 +126,9 @@ async def test_an_approval_that_is_answered_in_one_browser_closes_in_the_other(t
 
 @journey()
 async def test_an_answer_that_comes_second_is_told_so(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    policy = tmp_path / "policy.toml"
-    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "write_file"\n')
-    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
-    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
-    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+    async with asking_about("write_file", tmp_path) as (api, surfer, folder):
         window = await surfer.open(api.url)
-        await (await window.shown('[data-item="filesystem/write_file"]')).click()
-        await window.field("/path").fill(str(folder / "a.txt"))
-        await window.field("/content").fill("hello")
-        await window.action("run").click()
+        await write_hello(window, folder)
         card = await window.shown("[data-inbox]")
         name = await card.get_attribute("data-inbox")
 

@@ -17,6 +17,7 @@ from tests.browser.support import (
     showing,
     surfing,
     write_config,
+    write_script,
 )
 
 pytestmark = needs_chromium
@@ -50,6 +51,20 @@ async def test_a_command_of_a_project_runs_only_after_it_was_read(tmp_path: Path
         await expect(window.find("dialog")).to_have_count(0)
         await expect(row).to_contain_text("broken")
         assert marker.exists()
+        await window.check(api.origin)
+
+
+@journey()
+async def test_the_page_says_how_many_servers_are_starting(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    slow = {**server_entry("tests.host.servers.slow_start", str(go)), "era": "handshake"}
+    config = write_config(tmp_path, slow=slow, time=server_entry("trunkline_servers.time"))
+    async with showing("console", "-c", config, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        window = await surfer.open(api.url)
+        await window.shown("main [role=status]", "Starting 1 of 2 servers")
+        go.touch()
+        await expect(window.find("main [role=status]")).to_have_count(0)
+        await window.shown("[data-item^=slow]")
         await window.check(api.origin)
 
 
@@ -214,4 +229,24 @@ async def test_a_changed_definition_is_blocked_reviewed_again_and_accepted(tmp_p
         await window.approve("accept")
         await window.view("tools")
         await expect(await window.shown('[data-item="books/find"]')).to_contain_text("then post it")
+        await window.check(api.origin)
+
+
+@journey()
+async def test_a_chat_whose_model_fails_says_so_until_it_is_tried_again(tmp_path: Path) -> None:
+    model = write_script(tmp_path, {"fails": "down"}, {"says": "Here I am."})
+    config = write_config(tmp_path)
+    arguments = ("console", "-c", config, "--no-open")
+    async with showing(*arguments, home=tmp_path / "home", TRUNKLINE_MODEL=model) as api, surfing() as surfer:
+        window = await surfer.open(f"{api.origin}/chat#token={api.token}")
+        await window.field("/text").fill("Hello?")
+        await window.action("send").click()
+        await window.shown(".thread [role=alert]", "down")
+        # It is stored, not only told.
+        await window.page.reload()
+        await window.shown(".thread [role=alert]", "down")
+        await window.action("retry").click()
+        await window.shown(".turn.model", "Here I am.")
+        await expect(window.find(".thread [role=alert]")).to_have_count(0)
+        await expect(window.find(".turn.user")).to_have_count(1)
         await window.check(api.origin)

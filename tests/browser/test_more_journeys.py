@@ -21,7 +21,7 @@ from trunkline import Server
 server = Server("forms")
 SCHEMA = {
     "type": "object",
-    "required": ["where", "tags"],
+    "required": ["where", "tags", "size"],
     "properties": {
         "where": {
             "oneOf": [
@@ -30,6 +30,7 @@ SCHEMA = {
             ]
         },
         "tags": {"type": "array", "items": {"type": "string"}},
+        "size": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
         "days": {"type": "array", "items": {"enum": ["mon", "tue", "wed"]}},
         "day": {"type": "string", "format": "date"},
         "picture": {"type": "string", "contentEncoding": "base64"},
@@ -40,9 +41,10 @@ SCHEMA = {
 }
 
 async def echo(
-    where: Any, tags: Any, days: Any = None, day: Any = None, picture: Any = None, more: Any = None, level: Any = None
-) -> dict[str, Any]:
-    return {"where": where, "tags": tags, "days": days, "day": day, "picture": picture, "more": more, "level": level}
+    where: Any, tags: Any, size: Any, days: Any = None, day: Any = None, picture: Any = None, more: Any = None,
+    level: Any = None,
+) -> str:
+    return "done"
 
 server.add_tool(echo, name="echo", description="Return the arguments.", input_schema=SCHEMA)
 
@@ -90,7 +92,9 @@ async def test_a_large_form_is_filled_in_with_every_kind_of_field(tmp_path: Path
         # An alternative, and what is missing in it.
         await window.find("[role=tab]").filter(has_text="point").click()
         await window.action("run").click()
-        await window.shown(".problem")
+        await window.shown('[role=group][aria-label="size"] .problem', "Required")
+        await window.find('[role=group][aria-label="size"] [data-action=add]').click()
+        await window.field("/size").fill("large")
         await window.field("/where/x").fill("abc")
         await window.shown(".problem", "Must be a number")
         await window.field("/where/x").fill("2.5")
@@ -122,6 +126,7 @@ async def test_a_large_form_is_filled_in_with_every_kind_of_field(tmp_path: Path
         wanted = {
             "where": {"x": 2.5},
             "tags": ["one", "three"],
+            "size": "large",
             "days": ["mon", "wed"],
             "day": "2026-02-03",
             "picture": base64.b64encode(picture.read_bytes()).decode(),

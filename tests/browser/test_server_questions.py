@@ -8,7 +8,14 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.browser.support import journey, needs_chromium, server_entry, showing, surfing, write_config, write_script
+from tests.browser.support import (
+    asking_about,
+    journey,
+    needs_chromium,
+    showing,
+    surfing,
+    write_script,
+)
 
 pytestmark = needs_chromium
 
@@ -134,13 +141,7 @@ async def test_what_the_model_answered_can_be_withheld(tmp_path: Path) -> None:
 
 @journey()
 async def test_cards_that_have_just_moved_accept_no_answer(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    policy = tmp_path / "policy.toml"
-    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "create_directory"\n')
-    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
-    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
-    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+    async with asking_about("create_directory", tmp_path) as (api, surfer, folder):
         await api.ready("filesystem")
         for name in ("a", "b", "c"):
             call = {"kind": "tool", "id": "filesystem/create_directory", "arguments": {"path": str(folder / name)}}

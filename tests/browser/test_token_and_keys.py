@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.browser.support import journey, needs_chromium, server_entry, showing, surfing, write_config
+from tests.browser.support import asking_about, journey, needs_chromium, showing, surfing
 
 pytestmark = needs_chromium
 
@@ -52,14 +53,28 @@ async def test_a_wrong_token_in_the_address_is_said_too(tmp_path: Path) -> None:
 
 
 @journey()
+async def test_a_login_file_opens_the_console_once(tmp_path: Path) -> None:
+    async with showing("inspect", TIME, "--no-open", home=tmp_path / "home") as api, surfing() as surfer:
+        file = (await api.request("POST", "/login-file"))["file"]
+        copy = tmp_path / "copy.html"
+        shutil.copy(file, copy)
+        window = await surfer.open(f"file://{file}")
+        await window.shown("[data-item$='/get_current_time']")
+        await expect(window.page).not_to_have_url(re.compile("code="))
+        await window.page.reload()
+        await window.shown("[data-item$='/get_current_time']")
+        # What another user could do with the code, had it been seen.
+        other = await window.context.new_page()
+        await other.goto(f"file://{copy}")
+        await expect(other.get_by_role("alert")).to_contain_text("opened twice")
+        await other.close()
+        window.tabs.clear()
+        await window.check(api.origin, "file://", errors=("401",))
+
+
+@journey()
 async def test_a_tool_is_found_run_and_approved_by_keys_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    policy = tmp_path / "policy.toml"
-    policy.write_text('[[rule]]\neffect = "ask"\nserver = "filesystem"\ntool = "create_directory"\n')
-    config = write_config(tmp_path, filesystem=server_entry("trunkline_servers.filesystem", str(folder)))
-    arguments = ("console", "-c", config, "--policy", str(policy), "--no-open")
-    async with showing(*arguments, home=tmp_path / "home") as api, surfing() as surfer:
+    async with asking_about("create_directory", tmp_path) as (api, surfer, folder):
         window = await surfer.open(api.url)
         keys = window.page.keyboard
         await window.shown('[data-item="filesystem/create_directory"]')

@@ -8,16 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trunkline
-from tests.cli.support import DEMO, SECONDS, Outcome
+from tests.cli.support import DEMO, SECONDS, Cli, Outcome, kill_if_silent
 
-__all__ = ["ALLOW_ALL", "SOURCE", "Gateway", "demo_entry", "gateway", "write_config"]
+__all__ = ["ALLOW_ALL", "SILENT", "SOURCE", "Desk", "Gateway", "demo_entry", "gateway", "leaving", "write_config"]
 
 SOURCE = str(Path(trunkline.__file__).parents[1])
 
@@ -39,6 +38,10 @@ prompt = "*"
 """
 
 
+#: An entry whose program never answers, and ends with its input.
+SILENT = {"command": "sh", "args": ["-c", "cat >/dev/null"]}
+
+
 def demo_entry(**more: Any) -> dict[str, Any]:
     """An entry that starts the server that all tests of the command line talk to."""
     return {
@@ -55,6 +58,40 @@ def write_config(path: Path, servers: dict[str, Any], **more: Any) -> Path:
     return path
 
 
+class Desk:
+    """A folder to work in with a configuration that is named, a home beside it, and the command run there."""
+
+    def __init__(self, folder: Path, home: Path, cli: Cli) -> None:
+        """Start without servers."""
+        self.folder, self.home, self.cli = folder, home, cli
+        self.config = write_config(folder / "servers.json", {})
+        #: Options that each command gets.
+        self.options: tuple[str, ...] = ()
+
+    def configure(self, servers: dict[str, Any] | None = None, **more: Any) -> str:
+        """Write the configuration; return its path."""
+        return str(write_config(self.config, {**(servers or {}), **more}))
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file beside the configuration; return its name."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def run(self, *words: str) -> Outcome:
+        """Run a command with the configuration."""
+        return self.cli(*words, "-c", str(self.config), *self.options)
+
+    def trail(self) -> list[dict[str, Any]]:
+        """The entries of the user's audit trail."""
+        lines = (self.home / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+        return [entry for entry in map(json.loads, lines) if "stage" in entry]
+
+
+def leaving(mark: Path) -> dict[str, Any]:
+    """An entry whose program leaves a file as a trace that it was started."""
+    return {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
+
+
 class Gateway:
     """A gateway in a process of its own."""
 
@@ -67,12 +104,18 @@ class Gateway:
     def until(self, pattern: str) -> str:
         """Read lines until one fits; give its first group."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said.append(line)
-            found = re.search(pattern, line)
-            if found is not None:
-                return found.group(1)
+        with kill_if_silent(self.process):
+            for line in self.process.stderr:
+                self.said.append(line)
+                found = re.search(pattern, line)
+                if found is not None:
+                    return found.group(1)
         raise AssertionError(f"never said: {pattern}; but:\n{''.join(self.said)}")
+
+    def has_said(self, pattern: str) -> None:
+        """Wait for a line, which may have come before the one with the address."""
+        if not any(re.search(pattern, line) for line in self.said):
+            self.until(f"({pattern})")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:
         """Send a signal and wait for the end."""
@@ -82,7 +125,7 @@ class Gateway:
 
 
 @contextmanager
-def gateway(*arguments: str, cwd: Path, env: dict[str, str]) -> Iterator[Gateway]:
+def gateway(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Gateway]:
     """Run ``trunkline serve`` over HTTP at a port that is free."""
     with subprocess.Popen(
         [sys.executable, "-m", "trunkline", "serve", *arguments, "--http", "0"],
@@ -90,14 +133,10 @@ def gateway(*arguments: str, cwd: Path, env: dict[str, str]) -> Iterator[Gateway
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": SOURCE, **env},
+        env={**os.environ, "PYTHONPATH": SOURCE, **(env or {})},
         cwd=cwd,
     ) as process:
-        # It bounds every wait for a line: without a line for so long, the process ends and so does the waiting.
-        watch = threading.Timer(2 * SECONDS, process.kill)
-        watch.start()
         try:
             yield Gateway(process)
         finally:
-            watch.cancel()
             process.kill()

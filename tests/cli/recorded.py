@@ -7,14 +7,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trunkline
-from tests.cli.support import SECONDS
+from tests.cli.support import SECONDS, kill_if_silent
 from tests.support import run_async
 from trunkline import Client
 
@@ -74,13 +73,11 @@ def watched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         env={**os.environ, "PYTHONPATH": _SOURCE},
     ) as process:
         assert process.stderr is not None
-        watch = threading.Timer(SECONDS, process.kill)
-        watch.start()
         try:
-            line = process.stderr.readline()
+            with kill_if_silent(process):
+                line = process.stderr.readline()
             found = re.search(r"is served at (\S+?)(?:;| )", line)
             assert found is not None, line
             yield process, found.group(1)
         finally:
-            watch.cancel()
             process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -11,17 +12,19 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pytest
 
 import trunkline
+from tests.support import BOUND
 from trunkline.cli.main import main
 
 __all__ = [
@@ -30,23 +33,25 @@ __all__ = [
     "GUARDED",
     "PROTECTED",
     "ROOT",
+    "Cli",
     "Outcome",
     "Person",
     "Script",
     "Served",
-    "at_a_terminal",
     "command",
     "in_a_terminal",
-    "run",
+    "kill_if_silent",
     "serving",
 ]
+
+A = TypeVar("A")
 
 ROOT = Path(__file__).parents[2]
 DEMO = str(Path(__file__).with_name("demo.py"))
 GUARDED = str(Path(__file__).with_name("guarded.py"))
 PROTECTED = str(Path(__file__).with_name("protected.py"))
 BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
-SECONDS = 20.0
+SECONDS = BOUND
 SPINNER = re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] [^\r\n]*\r\x1b\[K")
 #: What a person waits for, and what they type then; it may depend on what is to be seen.
 Script: TypeAlias = tuple[tuple[str, str | Callable[[str], str]], ...]
@@ -58,6 +63,11 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:
+        """What was written to standard output, read as JSON."""
+        return json.loads(self.out)
 
 
 def command(*arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Outcome:
@@ -73,13 +83,6 @@ def command(*arguments: str, stdin: str = "", env: Mapping[str, str] | None = No
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Outcome:
-    """Run the command in this process, without a terminal; much faster than a process of its own."""
-    code = main(arguments)
-    out, err = capsys.readouterr()
-    return Outcome(code, out, err)
 
 
 class Served:
@@ -119,16 +122,23 @@ def serving(*arguments: str, cwd: Path | None = None) -> Iterator[Served]:
         cwd=cwd,
     ) as process:
         assert process.stderr is not None
-        # It bounds the start alone: a server that a whole module shares may be needed for longer than that.
-        watch = threading.Timer(SECONDS, process.kill)
-        watch.start()
         try:
-            line = process.stderr.readline()
-            watch.cancel()
+            with kill_if_silent(process):
+                line = process.stderr.readline()
             yield Served(process, line)
         finally:
-            watch.cancel()
             process.kill()
+
+
+@contextmanager
+def kill_if_silent(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Bound a wait for a line of a process; its life has no bound, since a whole module may share it."""
+    watch = threading.Timer(SECONDS, process.kill)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 class Person(threading.Thread):
@@ -174,42 +184,64 @@ class Person(threading.Thread):
         return SPINNER.sub("", self.screen.replace("\r\n", "\n"))
 
 
-@contextmanager
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Make the standard streams of this process those of a terminal; give its other end."""
-    ours, theirs = pty.openpty()
-    with (
-        open(theirs, "rb", buffering=0, closefd=False) as raw,
-        open(theirs, "w", encoding="utf-8", closefd=False) as out,
-        open(theirs, "w", encoding="utf-8", closefd=False) as err,
-        monkeypatch.context() as patch,
-    ):
-        # Colour has tests of its own, and would stand between the words that others look for.
-        patch.setenv("NO_COLOR", "1")
-        patch.setattr(sys, "stdin", raw)
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        try:
-            yield ours
-        finally:
-            out.flush()
-            err.flush()
-    os.close(theirs)
-    os.close(ours)
+class Cli:
+    """The command in this process, much faster than a process of its own: without a terminal, or at one."""
 
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
 
-def at_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, script: Script = (), typed_before: str = ""
-) -> tuple[int, str]:
-    """Run the command at a terminal where a person follows a script; give its code and what was to be seen."""
-    with _terminal(monkeypatch) as fd:
-        os.write(fd, typed_before.encode())
-        person = Person(fd, script)
-        person.start()
-        code = main(arguments)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        return code, person.finish()
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Outcome:
+        """Run the command without a terminal; the text is its whole standard input."""
+        self._capsys.readouterr()
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as file, self._monkeypatch.context() as patch:
+            if stdin is not None:
+                file.buffer.write(stdin.encode() if isinstance(stdin, str) else stdin)
+                file.seek(0)
+                patch.setattr(sys, "stdin", file)
+            code = main(arguments)
+        return Outcome(code, *self._capsys.readouterr())
+
+    def at_a_terminal(self, *arguments: str, script: Script = (), typed_before: str = "") -> tuple[int, str]:
+        """Run the command where a person follows a script; return its code and what was to be seen."""
+        return self.at_the_terminal(lambda: main(arguments), script, typed_before=typed_before)
+
+    def at_the_terminal(
+        self, ask: Callable[[], A], script: Script, *, typed_before: str = "", columns: int = 240
+    ) -> tuple[A, str]:
+        """Call a function at a terminal where a person follows a script; return its answer and what was to be seen."""
+        with self.terminal(columns) as fd:
+            os.write(fd, typed_before.encode())
+            person = Person(fd, script)
+            person.start()
+            answer = ask()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            return answer, person.finish()
+
+    @contextmanager
+    def terminal(self, columns: int = 240) -> Iterator[int]:
+        """Make the standard streams of this process those of a terminal; yield its other end."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        with (
+            open(theirs, "rb", buffering=0, closefd=False) as raw,
+            open(theirs, "w", encoding="utf-8", closefd=False) as out,
+            open(theirs, "w", encoding="utf-8", closefd=False) as err,
+            self._monkeypatch.context() as patch,
+        ):
+            # Colour has tests of its own, and would stand between the words that others look for.
+            patch.setenv("NO_COLOR", "1")
+            patch.setattr(sys, "stdin", raw)
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            try:
+                yield ours
+            finally:
+                out.flush()
+                err.flush()
+        os.close(theirs)
+        os.close(ours)
 
 
 def in_a_terminal(
@@ -218,6 +250,7 @@ def in_a_terminal(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     interrupt_at: str | None = None,
+    program: Sequence[str] = (sys.executable, "-m", "trunkline"),
 ) -> Outcome:
     """Run the command as a process of its own at a terminal; Ctrl-C is typed once a text is to be seen.
 
@@ -227,7 +260,7 @@ def in_a_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "trunkline", *arguments],
+        [*program, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

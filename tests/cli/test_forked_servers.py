@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import trunkline
-from tests.cli.support import Outcome, command, serving
+from tests.cli.support import Outcome, command
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux only")
 
@@ -162,10 +162,6 @@ def test_an_exception_of_a_tool_names_the_users_own_line_and_how_to_see_more(fol
     )
 
 
-def test_the_same_holds_for_a_server_that_a_command_starts(folder: Path) -> None:
-    assert "KeyError: 'Oslo' at forked.py:" in call(folder, "fail", "city=Oslo", "--env", "SOME=thing").err
-
-
 def test_with_v_the_whole_traceback_is_shown_once(folder: Path) -> None:
     shown = call(folder, "fail", "city=Oslo", "-v").err
     assert "[stderr] Traceback (most recent call last):\n" in shown
@@ -178,25 +174,12 @@ def test_an_error_that_the_tool_means_needs_no_traceback(folder: Path) -> None:
 
 
 def test_the_doctor_shows_a_traceback_as_one(folder: Path) -> None:
-    (folder / "forked.py").write_text("def load():\n    return {}['key']\n\n\nload()\n")
+    (folder / "forked.py").write_text("import trunkline\n\n\ndef load():\n    return {}['key']\n\n\nload()\n")
     shown = command("doctor", "forked.py", cwd=folder).out
     quoted = [line.partition("| ")[2] for line in shown.splitlines() if line.lstrip().startswith("| ")]
     assert quoted[1] == "Traceback (most recent call last):"
     assert quoted[-1] == "KeyError: 'key'"
     assert "    return {}['key']" in quoted
-
-
-def test_at_a_url_the_traceback_is_where_the_server_runs(folder: Path) -> None:
-    with serving("forked.py", "--port", "0", cwd=folder) as served:
-        shown = command("call", served.url, "fail", "city=Oslo").err
-    assert shown.endswith("failed unexpectedly.\ntrunkline: the traceback is in the log of the server\n")
-
-
-def test_a_message_with_which_it_exits_is_shown(folder: Path) -> None:
-    (folder / "leaving.py").write_text("import sys\nsys.exit('the key is missing')\n")
-    done = command("list", "tools", "leaving.py", cwd=folder)
-    assert done.code == 4
-    assert done.err.endswith("exited with status 1; last lines of stderr:\nthe key is missing\n")
 
 
 def test_a_result_that_does_not_match_is_explained(folder: Path) -> None:
@@ -206,3 +189,16 @@ def test_a_result_that_does_not_match_is_explained(folder: Path) -> None:
     done = command("call", "wrong.py", "count", cwd=folder)
     assert done.code == 5
     assert "the result of tool 'count' does not match its output schema: expected an integer, got a string" in done.err
+
+
+def test_an_exception_of_the_lifespan_names_the_users_own_line(folder: Path) -> None:
+    (folder / "forked.py").write_text(
+        "from contextlib import asynccontextmanager\nfrom trunkline import Server\n@asynccontextmanager\n"
+        "async def lifespan(server):\n    raise OSError('no database')\n    yield\n"
+        "server = Server('s', lifespan=lifespan)\n"
+    )
+    assert call(folder, "greet").err == (
+        "trunkline: the server returned an error: Internal error (-32603)\n"
+        "  OSError: no database at forked.py:5, in lifespan: raise OSError('no database')\n"
+        "  to see the traceback, run the command again with -v\n"
+    )

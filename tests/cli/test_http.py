@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.cli.support import DEMO, GUARDED, Served, run, serving
+from tests.cli.support import DEMO, Cli, Served, serving
+from tests.net.origins import make_certificate
+from trunkline.protocol.revisions import REVISION_NAMES
 
 IMPORT = "from trunkline import Server\n"
-
-
-@pytest.fixture(scope="module")
-def demo() -> Iterator[Served]:
-    """The demo server over HTTP."""
-    with serving(DEMO, "--http", "0") as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Served]:
-    """A server that asks who calls, with an address of its own."""
-    with serving(GUARDED, "--http") as served:
-        yield served
 
 
 @pytest.fixture
@@ -44,14 +35,32 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_with_code_0(number: signal.Signals) -> None:
-    with serving(DEMO, "--http", "0") as served:
+def test_limits_of_callers_hold_until_a_signal_ends_the_server_with_code_0(number: signal.Signals) -> None:
+    with serving(DEMO, "--http", "0", "--allowed-host", "mcp.example.com", "--rate-limit", "2/h") as served:
+        assert [_status(served.url, "mcp.example.com") for _ in range(3)] == [200, 200, 429]
         assert served.stop(number) == (0, "", "")
 
 
-def test_several_workers_say_how_long_what_they_share_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_public_name_must_be_allowed(demo: Served) -> None:
+    assert _status(demo.url, "mcp.example.com") == 403
+
+
+def _status(url: str, host: str) -> int:
+    """Ask by HTTP what the server offers, as a proxy would that keeps the name."""
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+    headers = {"Host": host, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    try:
+        with urlopen(Request(url, body, headers), timeout=10) as response:
+            return int(response.status)
+    except HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_several_workers_say_how_long_what_they_share_is_kept(cli: Cli) -> None:
     with serving(DEMO, "--http", "0", "--workers", "2") as served:
-        assert run(capsys, "call", served.url, "echo", "text=hi") == (0, "hi\n", "")
+        assert cli("call", served.url, "echo", "text=hi") == (0, "hi\n", "")
         said = served.next_line()
         assert "2 workers share sessions, handles and tasks until this process ends" in said
         assert served.stop(signal.SIGTERM)[0] == 0
@@ -75,98 +84,56 @@ def test_one_line_says_where_the_server_is_and_how_to_call_it(demo: Served) -> N
     assert demo.url.endswith("/mcp")
 
 
-def test_the_line_names_an_address_that_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(DEMO, "--http", "0.0.0.0:0", "--allow-unauthenticated") as served:
-        assert "(and every other address of this machine)" in served.line
-        assert run(capsys, "call", served.url, "echo", "text=hi") == (0, "hi\n", "")
+@pytest.mark.parametrize(
+    ("auth", "option"),
+    [("StaticTokens", " --token TOKEN"), ("ApiKeys", " --header 'x-api-key: KEY'")],
+)
+def test_the_command_that_a_protected_server_prints_has_its_credentials(
+    cli: Cli, tmp_path: Path, auth: str, option: str
+) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(f'from trunkline import {auth}, Server\nserver = Server("a", auth={auth}({{"right": "ada"}}))\n')
+    with serving(str(file), "--http", "0") as served:
+        command = served.line.partition("try: ")[2].strip()
+        assert command == f"trunkline list tools {served.url}{option}"
+        words = shlex.split(re.sub("TOKEN|KEY", "right", command))[1:]
+        assert cli(*words) == (0, "", "trunkline: the server has no tools\n")
 
 
-def test_a_path_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_may_be_given(cli: Cli) -> None:
     with serving(DEMO, "--http", "0", "--path", "/tools") as served:
         assert served.url.endswith("/tools")
-        assert run(capsys, "call", served.url, "echo", "text=hi") == (0, "hi\n", "")
+        assert cli("call", served.url, "echo", "text=hi") == (0, "hi\n", "")
 
 
 def test_what_the_file_says_about_its_address_holds_unless_another_is_given(guarded: Served) -> None:
     assert guarded.url.endswith("/own")
 
 
-def test_the_oldest_transport_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_command_for_a_server_with_tokens_has_one(guarded: Served) -> None:
+    assert guarded.line.endswith(f"; try: trunkline list tools {guarded.url} --token TOKEN\n")
+
+
+def test_the_oldest_transport_can_be_left_out(cli: Cli) -> None:
     with serving(DEMO, "--http", "0", "--no-sse") as served:
-        code, _, _ = run(capsys, "list", "tools", f"{served.url}/sse", "--revision", "2024-11-05")
+        code, _, _ = cli("list", "tools", f"{served.url}/sse", "--revision", "2024-11-05")
         assert code != 0
 
 
-def test_the_oldest_transport_is_there(demo: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    called = run(capsys, "call", f"{demo.url}/sse", "echo", "text=hi", "--revision", "2024-11-05")
+def test_the_oldest_transport_is_there(demo: Served, cli: Cli) -> None:
+    called = cli("call", f"{demo.url}/sse", "echo", "text=hi", "--revision", "2024-11-05")
     assert called == (0, "hi\n", "")
 
 
-def test_a_public_name_must_be_allowed(demo: Served) -> None:
-    with serving(DEMO, "--http", "0", "--allowed-host", "mcp.example.com") as served:
-        assert _status(served.url, "mcp.example.com") == 200
-    assert _status(demo.url, "mcp.example.com") == 403
-
-
-def test_a_caller_that_calls_too_often_is_refused() -> None:
-    with serving(DEMO, "--http", "0", "--rate-limit", "2/h") as served:
-        assert [_status(served.url, "127.0.0.1") for _ in range(3)] == [200, 200, 429]
-
-
-def _status(url: str, host: str) -> int:
-    """Ask by HTTP what the server offers, as a proxy would that keeps the name."""
-    from http.client import HTTPConnection
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    connection = HTTPConnection(parts.netloc, timeout=10)
-    headers = {"Host": host, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
-    connection.request(
-        "POST",
-        parts.path,
-        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": told}),
-        headers,
-    )
-    status = connection.getresponse().status
-    connection.close()
-    return status
-
-
-def test_https_is_served_with_a_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    certificate, key = _make_certificate(tmp_path)
-    with serving(DEMO, "--http", "0", "--certfile", certificate, "--keyfile", key) as served:
+def test_https_is_served_with_a_certificate(tmp_path: Path, cli: Cli) -> None:
+    certificate = str(make_certificate(tmp_path / "certificate.pem", "localhost"))
+    with serving(DEMO, "--http", "0", "--certfile", certificate, "--keyfile", certificate) as served:
         assert served.url.startswith("https://127.0.0.1:")
-        assert run(capsys, "call", served.url, "echo", "text=hi", "--ca-file", certificate) == (0, "hi\n", "")
-        code, _, err = run(capsys, "call", served.url, "echo", "text=hi")
+        named = served.url.replace("127.0.0.1", "localhost")
+        assert cli("call", named, "echo", "text=hi", "--ca-file", certificate) == (0, "hi\n", "")
+        code, _, err = cli("call", served.url, "echo", "text=hi")
         assert code == 4
         assert "certificate" in err
-
-
-def _make_certificate(folder: Path) -> tuple[str, str]:
-    """Make a certificate for 127.0.0.1 that nobody else has signed."""
-    from datetime import UTC, datetime, timedelta
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, open_key = serialization.Encoding.PEM, serialization.NoEncryption()
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, open_key))
-    assert ssl.create_default_context(cafile=folder / "cert.pem")
-    return str(folder / "cert.pem"), str(folder / "key.pem")
 
 
 @pytest.mark.parametrize(
@@ -186,17 +153,17 @@ def _make_certificate(folder: Path) -> tuple[str, str]:
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_code_2(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "app.py").write_text(f"{IMPORT}server = Server('right')")
-    code, out, err = run(capsys, "run", str(tmp_path / "app.py"), *arguments)
+    code, out, err = cli("run", str(tmp_path / "app.py"), *arguments)
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
 
 
-def test_a_port_in_use_is_one_sentence_and_code_2(taken: int, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "run", DEMO, "--http", str(taken))
+def test_a_port_in_use_is_one_sentence_and_code_2(taken: int, cli: Cli) -> None:
+    code, out, err = cli("run", DEMO, "--http", str(taken))
     assert (code, out) == (2, "")
     assert err.startswith(f"trunkline: Port {taken} on 127.0.0.1 is in use by another program; ")
     assert err.count("\n") == 1
@@ -241,9 +208,9 @@ def test_a_program_that_runs_its_server_itself_ends_with_code_2(taken: int, tmp_
     ],
 )
 def test_options_of_http_that_make_no_sense_are_wrong_usage(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], sentence: str, cli: Cli
 ) -> None:
-    code, out, err = run(capsys, "run", *arguments)
+    code, out, err = cli("run", *arguments)
     assert (code, out) == (1, "")
     assert sentence in err
     assert err.count("\n") == 1
@@ -252,33 +219,10 @@ def test_options_of_http_that_make_no_sense_are_wrong_usage(
 # --- URLs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", ["auto", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"])
-def test_a_tool_behind_a_url_is_called(demo: Served, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    called = run(capsys, "call", demo.url, "add", "a=1", "--revision", revision)
+@pytest.mark.parametrize("revision", ["auto", *REVISION_NAMES])
+def test_a_tool_behind_a_url_is_called(demo: Served, revision: str, cli: Cli) -> None:
+    called = cli("call", demo.url, "add", "a=1", "--revision", revision)
     assert called == (0, "3\n", "")
-
-
-def test_a_server_behind_a_url_is_listed(demo: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "list", "tools", demo.url, "-v")
-    assert (code, err) == (0, "connected to demo 1.0.0, revision 2026-07-28\n")
-    assert "Add two numbers." in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        pytest.param(("read", "URL", "note://x/page"), "page of x", id="read"),
-        pytest.param(("get", "URL", "greet", "name=Ada"), "Ada, short", id="get"),
-        pytest.param(("complete", "URL", "greet", "name", "b"), "bob", id="complete"),
-        pytest.param(("listen", "URL", "--tools", "--for", "0.2"), "", id="listen"),
-    ],
-)
-def test_every_verb_takes_a_url(
-    arguments: tuple[str, ...], shown: str, demo: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(capsys, *(demo.url if word == "URL" else word for word in arguments))
-    assert (code, err) == (0, "")
-    assert shown in out
 
 
 @pytest.mark.parametrize(
@@ -289,47 +233,43 @@ def test_every_verb_takes_a_url(
         pytest.param(("--header", "authorization:Bearer right", "--header", "X-Other: a: b"), id="several headers"),
     ],
 )
-def test_credentials_are_sent_as_given_on_the_command_line(
-    given: tuple[str, ...], guarded: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, "call", guarded.url, "whoami", *given) == (0, "ada\n", "")
+def test_credentials_are_sent_as_given_on_the_command_line(given: tuple[str, ...], guarded: Served, cli: Cli) -> None:
+    assert cli("call", guarded.url, "whoami", *given) == (0, "ada\n", "")
 
 
-def test_a_token_may_come_from_a_file(guarded: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_may_come_from_a_file(guarded: Served, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "token").write_text("right\n")
-    assert run(capsys, "call", guarded.url, "whoami", "--token", f"@{tmp_path / 'token'}") == (0, "ada\n", "")
+    assert cli("call", guarded.url, "whoami", "--token", f"@{tmp_path / 'token'}") == (0, "ada\n", "")
 
 
-@pytest.mark.parametrize("token", [(), ("--token", "wrong")], ids=["no token", "a wrong token"])
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [((), "access denied by the server"), (("--token", "wrong"), "the server rejected the token")],
+    ids=["no token", "a wrong token"],
+)
 def test_a_server_that_does_not_let_us_in_is_code_3(
-    token: tuple[str, ...], guarded: Served, capsys: pytest.CaptureFixture[str]
+    token: tuple[str, ...], told: str, guarded: Served, cli: Cli
 ) -> None:
-    code, out, err = run(capsys, "call", guarded.url, "whoami", *token)
+    code, out, err = cli("call", guarded.url, "whoami", *token)
     assert (code, out) == (3, "")
-    assert err.startswith("trunkline: access denied by the server: ")
+    assert err.startswith(f"trunkline: {told}: ")
     assert err.count("\n") == 1
 
 
-def test_a_server_with_a_token_and_no_login_is_not_to_be_logged_in_to_first(
-    guarded: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
-    err = run(capsys, "call", guarded.url, "whoami").err
+def test_a_server_with_a_token_and_no_login_is_not_to_be_logged_in_to_first(guarded: Served, cli: Cli) -> None:
+    err = cli("call", guarded.url, "whoami").err
     assert "it names no login: pass its token with --token TOKEN or --token @FILE" in err
 
 
-def test_an_unreachable_url_exits_with_code_4_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "list", "tools", "http://127.0.0.1:1/mcp")
+def test_an_unreachable_url_exits_with_code_4_and_says_what_to_do(cli: Cli) -> None:
+    code, out, err = cli("list", "tools", "http://127.0.0.1:1/mcp")
     assert (code, out) == (4, "")
     assert err.startswith("trunkline: Cannot connect to 127.0.0.1:1: ")
     assert "nothing listens there: start the server, or check the port of the URL" in err
 
 
-def test_an_error_behind_a_url_is_code_5(demo: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "call", demo.url, "nothing").code == 5
-
-
-def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "list", "tools", f"http://127.0.0.1:{taken}/mcp", "--timeout", "0.3")
+def test_a_server_that_never_answers_is_code_7(taken: int, cli: Cli) -> None:
+    code, out, err = cli("list", "tools", f"http://127.0.0.1:{taken}/mcp", "--timeout", "0.3")
     assert (code, out) == (7, "")
     assert err.count("\n") == 1
 
@@ -352,9 +292,9 @@ def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.Captur
     ],
 )
 def test_an_invalid_url_is_reported_in_one_sentence(
-    arguments: tuple[str, ...], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, sentence: str, cli: Cli
 ) -> None:
-    ended = run(capsys, "list", "tools", *arguments)
+    ended = cli("list", "tools", *arguments)
     assert ended.code == code
     assert sentence in ended.err
     assert ended.err.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import signal
@@ -15,7 +14,7 @@ import click
 import pytest
 
 import trunkline
-from tests.cli.support import DEMO, command, run
+from tests.cli.support import DEMO, Cli, Served, command
 from trunkline.cli import main as main_module
 from trunkline.cli.exit_codes import CommandError, Exit, exit_for
 from trunkline.errors import (
@@ -65,8 +64,8 @@ def loaded(*arguments: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--version") == (0, f"trunkline {trunkline.__version__}\n", "")
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version") == (0, f"trunkline {trunkline.__version__}\n", "")
 
 
 def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,43 +75,37 @@ def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.value.code == 0
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_help_names_each_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"\n  {verb} " in run(capsys, "--help").out
+def test_the_help_names_each_verb_and_each_verb_has_help_with_examples(cli: Cli) -> None:
+    page = cli("--help").out
+    assert [verb for verb in VERBS if f"\n  {verb} " not in page] == []
+    pages = {verb: cli(verb, "--help") for verb in VERBS}
+    assert [verb for verb, page in pages.items() if page.code or f"  trunkline {verb} " not in page.out] == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, verb, "--help")
-    assert code == 0
-    assert f"  trunkline {verb} " in out
-
-
-def test_without_a_verb_the_help_is_shown_and_the_code_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys)
+def test_without_a_verb_the_help_is_shown_and_the_code_is_usage(cli: Cli) -> None:
+    code, out, _ = cli()
     assert code == 1
     assert "\nBuild:\n" in out
 
 
-@pytest.mark.parametrize("verb", ["audit", "auth", "config", "grants", "pins", "policy", "secret", "trust"])
-def test_half_a_verb_shows_what_can_follow(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, verb)
-    assert (code, err) == (1, "")
-    assert "\nCommands:\n" in out
+def test_half_a_verb_shows_what_can_follow(cli: Cli) -> None:
+    verbs = ["audit", "auth", "config", "grants", "pins", "policy", "secret", "trust"]
+    ended = {verb: cli(verb) for verb in verbs}
+    assert {verb: (each.code, each.err, "\nCommands:\n" in each.out) for verb, each in ended.items()} == dict.fromkeys(
+        verbs, (1, "", True)
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        pytest.param(("list",), "resources, templates, prompts, skills. See trunkline list --help.", id="a list"),
+        pytest.param(("list", "x", "y"), "'prompts', 'skills', 'everything'. See trunkline list --help.", id="a list"),
         pytest.param(("import", "--jsn"), "? See trunkline import --help.", id="a question"),
         pytest.param(("call",), "'TARGET'. See trunkline call --help.", id="a sentence"),
     ],
 )
-def test_a_sentence_about_wrong_usage_ends_once(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, _, err = run(capsys, *arguments)
+def test_a_sentence_about_wrong_usage_ends_once(arguments: tuple[str, ...], told: str, cli: Cli) -> None:
+    _, _, err = cli(*arguments)
     assert err.endswith(f"{told}\n")
 
 
@@ -139,62 +132,51 @@ def test_a_sentence_about_wrong_usage_ends_once(
         pytest.param(("listen", DEMO, "--count", "0"), id="no changes"),
     ],
 )
-def test_wrong_usage_is_one_sentence_and_code_1(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, *arguments)
+def test_wrong_usage_is_one_sentence_and_code_1(arguments: tuple[str, ...], cli: Cli) -> None:
+    code, out, err = cli(*arguments)
     assert (code, out) == (1, "")
     assert err.startswith("trunkline: ")
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        pytest.param(ConfigError("x"), 2, id="config"),
-        pytest.param(AuthError("x"), 3, id="auth"),
-        pytest.param(AuthRequired("x", status=401), 3, id="unauthorized"),
-        pytest.param(HttpError("x", status=403), 3, id="forbidden"),
-        pytest.param(HttpError("x", status=407), 3, id="proxy"),
-        pytest.param(HttpError("x", status=502), 4, id="http"),
-        pytest.param(LinkError("x"), 4, id="link"),
-        pytest.param(ConnectionLost("x"), 4, id="lost"),
-        pytest.param(ServerExited("x", status=1, stderr=""), 4, id="exited"),
-        pytest.param(RevisionMismatch("x", ours=(), theirs=()), 4, id="revision"),
-        pytest.param(InvalidParams("x"), 5, id="error answer"),
-        pytest.param(ToolError("x"), 5, id="tool"),
-        pytest.param(RemoteProtocolError("x"), 5, id="nonsense"),
-        pytest.param(MissingCapability("x", capability="tools"), 5, id="capability"),
-        pytest.param(PolicyDenied("x"), 6, id="policy"),
-        pytest.param(RequestTimeout("x", clock="idle", seconds=1), 7, id="timeout"),
-        pytest.param(LocalProtocolError("x"), 1, id="local"),
-        pytest.param(CommandError("x", Exit.DENIED), 6, id="failure"),
-        pytest.param(RuntimeError("x"), 1, id="bug"),
-    ],
-)
-def test_each_failure_has_its_code(error: Exception, code: int) -> None:
-    assert exit_for(error) == code
+def test_each_failure_has_its_code() -> None:
+    codes: dict[int, list[Exception]] = {
+        1: [LocalProtocolError("x"), RuntimeError("x")],
+        2: [ConfigError("x")],
+        3: [AuthError("x"), AuthRequired("x", status=401), HttpError("x", status=403), HttpError("x", status=407)],
+        4: [
+            *(HttpError("x", status=502), LinkError("x"), ConnectionLost("x")),
+            *(ServerExited("x", status=1, stderr=""), RevisionMismatch("x", ours=(), theirs=())),
+        ],
+        5: [
+            *(InvalidParams("x"), ToolError("x"), RemoteProtocolError("x")),
+            MissingCapability("x", capability="tools"),
+        ],
+        6: [PolicyDenied("x"), CommandError("x", Exit.DENIED)],
+        7: [RequestTimeout("x", clock="idle", seconds=1)],
+    }
+    assert {code: [exit_for(error) for error in errors] for code, errors in codes.items()} == {
+        code: [code] * len(errors) for code, errors in codes.items()
+    }
 
 
-def test_a_shell_can_complete_the_verbs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_can_complete_the_verbs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
+) -> None:
     monkeypatch.setenv("_TRUNKLINE_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "trunkline li")
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
-        run(capsys)
+        cli()
     assert capsys.readouterr().out.split() == ["plain,list", "plain,listen"]
 
 
 # --- what is loaded --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("argument", ["--version", "--help"])
-def test_help_and_version_load_neither_the_client_nor_asyncio(argument: str) -> None:
-    names = loaded(argument)
-    assert names.isdisjoint({"asyncio", "msgspec", "trunkline.client.client", "trunkline.server.server"})
-    assert not any(name.startswith("trunkline.cli.cmd_") for name in names)
-
-
-def test_a_verbs_help_does_not_load_the_client() -> None:
-    assert loaded("call", "--help").isdisjoint({"asyncio", "msgspec", "trunkline.client.client"})
+@pytest.mark.parametrize("arguments", [("--help",), ("call", "--help")], ids=["help", "help of a verb"])
+def test_help_loads_neither_the_client_nor_asyncio(arguments: tuple[str, ...]) -> None:
+    assert loaded(*arguments).isdisjoint({"asyncio", "msgspec", "trunkline.client.client", "trunkline.server.server"})
 
 
 def test_run_does_not_load_the_client() -> None:
@@ -221,32 +203,28 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     return prepare
 
 
-def test_a_bug_is_a_sentence_without_a_traceback(
-    raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_is_a_sentence_without_a_traceback(raising: Callable[[BaseException], None], cli: Cli) -> None:
     raising(RuntimeError("oh\x1b[1m no"))
     sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (set TRUNKLINE_DEBUG=1 to see the traceback)\n"
-    assert run(capsys, "x") == (1, "", sentence)
+    assert cli("x") == (1, "", sentence)
 
 
-def test_an_interrupt_is_code_130(raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_code_130(raising: Callable[[BaseException], None], cli: Cli) -> None:
     raising(KeyboardInterrupt())
-    code, _, err = run(capsys, "x")
+    code, _, err = cli("x")
     assert (code, err.strip()) == (130, "trunkline: interrupted")
 
 
 def test_an_error_without_a_message_is_shown_by_its_class_name(
-    raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+    raising: Callable[[BaseException], None], cli: Cli
 ) -> None:
     raising(ConfigError())
-    assert run(capsys, "x") == (2, "", "trunkline: ConfigError\n")
+    assert cli("x") == (2, "", "trunkline: ConfigError\n")
 
 
-def test_a_traceback_is_shown_with_trunkline_debug(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_is_shown_with_trunkline_debug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_DEBUG", "1")
-    code, _, err = run(capsys, "run", "nope.py")
+    code, _, err = cli("run", "nope.py")
     assert code == 2
     assert "Traceback" in err
 
@@ -273,14 +251,11 @@ def test_a_process_whose_reader_leaves_ends_quietly() -> None:
         assert process.wait(20) == 141
 
 
-def test_a_character_that_the_output_lacks_is_escaped() -> None:
-    code, out, _ = command("call", DEMO, "echo", "text=\u20ac", env={"PYTHONIOENCODING": "latin-1"})
-    assert (code, out) == (0, "\\u20ac\n")
-
-
-def test_json_is_always_utf_8() -> None:
-    _, out, _ = command("call", DEMO, "echo", "text=\U0001f600", "--json", env={"PYTHONIOENCODING": "latin-1"})
-    assert json.loads(out)["content"] == [{"type": "text", "text": "\U0001f600"}]
+def test_a_character_that_the_output_lacks_is_escaped_and_json_is_always_utf_8(demo: Served) -> None:
+    env = {"PYTHONIOENCODING": "latin-1"}
+    assert command("call", demo.url, "echo", "text=\u20ac", env=env)[:2] == (0, "\\u20ac\n")
+    document = command("call", demo.url, "echo", "text=\U0001f600", "--json", env=env).json
+    assert document["content"] == [{"type": "text", "text": "\U0001f600"}]
 
 
 def test_an_interrupt_ends_with_code_130() -> None:

@@ -15,7 +15,9 @@ from types import ModuleType
 import pytest
 
 import trunkline
-from tests.cli.support import command, serving
+from tests.cli.pages import started
+from tests.cli.support import Cli, command, serving
+from tests.support import BOUND
 from trunkline import Client, Context, Server
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.reload import ProjectModules, _reload
@@ -73,9 +75,9 @@ def value(ctx: Context) -> str:
     return str(ctx.lifespan_context)
 """
 
-REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
-SECONDS = 20.0
+#: Each transport, and each era once.
+SIDES = pytest.mark.parametrize(("transport", "revision"), [("stdio", "2025-11-25"), ("http", "2026-07-28")])
+SECONDS = BOUND
 
 
 @pytest.fixture
@@ -136,12 +138,20 @@ async def until_written(path: Path, wanted: str) -> None:
     await until(written)
 
 
+async def until_logged(log: list[str], wanted: str) -> None:
+    """Wait until the server has written a text to stderr."""
+
+    async def logged() -> bool:
+        return wanted in "".join(log)
+
+    await until(logged)
+
+
 async def names(client: Client) -> list[str]:
     return [tool.name for tool in await client.list_tools()]
 
 
-@REVISIONS
-@TRANSPORTS
+@SIDES
 async def test_a_tool_is_added_in_the_same_session(
     transport: str, revision: str, project: Path, log: list[str]
 ) -> None:
@@ -156,8 +166,7 @@ async def test_a_tool_is_added_in_the_same_session(
     assert "main.py changed; reloaded: tools +added" in "".join(log)
 
 
-@REVISIONS
-@TRANSPORTS
+@SIDES
 async def test_a_broken_edit_keeps_the_server_of_before(
     transport: str, revision: str, project: Path, log: list[str]
 ) -> None:
@@ -180,21 +189,17 @@ async def test_a_broken_edit_keeps_the_server_of_before(
     assert all(line.startswith("trunkline: ") for line in told)
 
 
-@TRANSPORTS
-async def test_a_module_that_the_server_imports_is_watched(transport: str, project: Path, log: list[str]) -> None:
-    async with connected(transport, "auto", project, log) as client:
+async def test_a_module_that_the_server_imports_is_watched(project: Path, log: list[str]) -> None:
+    async with connected("stdio", "auto", project, log) as client:
         assert (await client.call_tool("value")).data == "one"
         (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
         await until_returned(client, "value", "two")
-        (project / "helper.py").write_text('VALUE = "six"\n', encoding="utf-8")
-        await until_returned(client, "value", "six")
     assert "no list changed" in "".join(log)
 
 
-@TRANSPORTS
-async def test_a_running_call_finishes_with_the_old_code(transport: str, project: Path, log: list[str]) -> None:
+async def test_a_running_call_finishes_with_the_old_code(project: Path, log: list[str]) -> None:
     (project / "main.py").write_text(SERVER + SLOW, encoding="utf-8")
-    async with connected(transport, "auto", project, log) as client:
+    async with connected("http", "auto", project, log) as client:
         call = asyncio.ensure_future(client.call_tool("slow"))
         (project / "main.py").write_text(SERVER + SLOW.replace("old", "new"), encoding="utf-8")
         (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
@@ -205,9 +210,8 @@ async def test_a_running_call_finishes_with_the_old_code(transport: str, project
         assert (await client.call_tool("slow")).data == "new code"
 
 
-@TRANSPORTS
 async def test_the_lifespan_of_the_new_server_is_entered_before_the_old_one_is_exited(
-    transport: str, project: Path, log: list[str]
+    project: Path, log: list[str]
 ) -> None:
     main = project / "main.py"
 
@@ -215,7 +219,7 @@ async def test_the_lifespan_of_the_new_server_is_entered_before_the_old_one_is_e
         main.write_text(LIFESPAN.replace("NAME", name).replace("BODY", body), encoding="utf-8")
 
     write("one")
-    async with connected(transport, "auto", project, log) as client:
+    async with connected("stdio", "auto", project, log) as client:
         await until_returned(client, "value", "one")
         write("two")
         await until_returned(client, "value", "two")
@@ -256,13 +260,17 @@ async def test_a_module_is_run_by_its_name(project: Path, log: list[str]) -> Non
         (("--reload",), "Missing argument"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_the_reason(words: tuple[str, ...], sentence: str, project: Path) -> None:
-    ended = command("run", *words, cwd=project)
+def test_what_cannot_be_run_is_refused_with_the_reason(
+    words: tuple[str, ...], sentence: str, project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    ended = cli("run", *words)
     assert ended.code in (1, 2)
     assert sentence in ended.err
 
 
-@pytest.mark.parametrize("words", [("main.py",), ("--reload", "main.py"), ("-m", "main")])
+@pytest.mark.parametrize("words", [("main.py",), ("--reload", "-m", "main")])
 def test_what_a_file_prints_when_it_is_imported_stays_out_of_the_protocol(
     words: tuple[str, ...], project: Path
 ) -> None:
@@ -274,32 +282,6 @@ def test_what_a_file_prints_when_it_is_imported_stays_out_of_the_protocol(
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
-
-
-def test_modules_of_before_are_back_after_a_failure(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    modules = ProjectModules(lambda: load_server(str(project / "main.py")), [str(project)])
-    try:
-        first = modules.load()
-        assert {os.path.basename(path) for path in modules.stamps()} == {"main.py", "helper.py"}
-        helper, path = sys.modules["helper"], list(sys.path)
-        (project / "main.py").write_text("import helper\nraise SystemExit(3)\n", encoding="utf-8")
-        with pytest.raises(SystemExit):
-            modules.load()
-        assert (sys.modules["helper"], sys.path) == (helper, path)
-        (project / "main.py").write_text("import helper\n1 / 0\n", encoding="utf-8")
-        with pytest.raises(CommandError, match="ZeroDivisionError"):
-            modules.load()
-        assert sys.modules["helper"] is helper
-        (project / "main.py").write_text(SERVER, encoding="utf-8")
-        assert modules.load() is not first
-        assert sys.modules["helper"] is not helper
-        assert sys.path == path
-    finally:
-        for name in ("helper", "main"):
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -319,6 +301,23 @@ def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProjectM
 
 def watched(modules: ProjectModules) -> set[str]:
     return {os.path.basename(path) for path in modules.stamps()}
+
+
+def test_modules_of_before_are_back_after_a_failure(modules: ProjectModules, project: Path) -> None:
+    assert watched(modules) == {"main.py", "helper.py"}
+    helper, path = sys.modules["helper"], list(sys.path)
+    (project / "main.py").write_text("import helper\nraise SystemExit(3)\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        modules.load()
+    assert (sys.modules["helper"], sys.path) == (helper, path)
+    (project / "main.py").write_text("import helper\n1 / 0\n", encoding="utf-8")
+    with pytest.raises(CommandError, match="ZeroDivisionError"):
+        modules.load()
+    assert sys.modules["helper"] is helper
+    (project / "main.py").write_text(SERVER, encoding="utf-8")
+    modules.load()
+    assert sys.modules["helper"] is not helper
+    assert sys.path == path
 
 
 def test_a_link_to_nothing_does_not_hide_other_files(modules: ProjectModules, project: Path) -> None:
@@ -400,7 +399,8 @@ async def test_a_question_is_answered_to_the_new_code(project: Path, log: list[s
 async def test_a_file_that_is_replaced_or_gone_for_a_moment_is_followed(project: Path, log: list[str]) -> None:
     async with connected("stdio", "auto", project, log) as client:
         (project / "main.py").unlink()
-        await asyncio.sleep(0.6)
+        (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
+        await until_logged(log, "cannot be loaded")
         assert (await client.call_tool("value")).data == "one"
         (project / "new").write_text(SERVER.replace("return VALUE", 'return "replaced"'), encoding="utf-8")
         os.replace(project / "new", project / "main.py")
@@ -411,10 +411,7 @@ async def test_over_stdio_a_server_that_cannot_be_loaded_at_first_is_waited_for(
     (project / "main.py").write_text("def broken(:\n", encoding="utf-8")
 
     async def mend() -> None:
-        async def said() -> bool:
-            return "cannot be loaded; it is started once its files have changed" in "".join(log)
-
-        await until(said)
+        await until_logged(log, "cannot be loaded; it is started once its files have changed")
         (project / "main.py").write_text(SERVER, encoding="utf-8")
 
     mending = asyncio.create_task(mend())
@@ -426,25 +423,12 @@ async def test_over_stdio_a_server_that_cannot_be_loaded_at_first_is_waited_for(
 
 async def test_over_http_a_server_that_cannot_be_loaded_at_first_is_waited_for(project: Path) -> None:
     (project / "main.py").write_text("from helper import NOTHING\n", encoding="utf-8")
-    words = [sys.executable, "-m", "trunkline", "run", "--reload", "main.py", "--http", "0"]
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(SECONDS):
-            while b"cannot be loaded; it is started once" not in await process.stderr.readline():
-                assert process.returncode is None
-            (project / "main.py").write_text(SERVER, encoding="utf-8")
-            while b"is served at" not in (line := await process.stderr.readline()):
-                assert line
-    finally:
-        process.kill()
-        await process.wait()
+    with started("run", "--reload", "main.py", "--http", "0", cwd=project) as process:
+        while "cannot be loaded; it is started once" not in (line := process.stderr.readline()):
+            assert line
+        (project / "main.py").write_text(SERVER, encoding="utf-8")
+        while "is served at" not in (line := process.stderr.readline()):
+            assert line
 
 
 def test_a_server_without_a_client_that_cannot_be_loaded_at_first_ends_with_its_traceback(project: Path) -> None:
@@ -511,16 +495,6 @@ def with_lifespan(name: str, steps: list[str], gate: asyncio.Event | None = None
         return str(ctx.lifespan_context)
 
     return server
-
-
-async def test_a_server_replaced_just_before_the_end_is_stopped_too() -> None:
-    steps: list[str] = []
-    running = ReplaceableServer(with_lifespan("one", steps))
-    async with Client(running.server) as client:
-        await client.list_tools()
-        await running.replace(with_lifespan("two", steps))
-        await running.aclose()
-        assert steps == ["enter one", "enter two", "exit one"]
 
 
 async def test_a_lifespan_that_is_never_entered_does_not_replace_a_server() -> None:

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trunkline.client.tool_cache import ResponseCache
 from trunkline.types import ListToolsResult, ReadResourceResult
 
 
 def page(ttl_ms: int | None = 1000) -> ListToolsResult:
     return ListToolsResult(tools=[], ttl_ms=ttl_ms)
-
-
-def test_a_result_is_fresh_until_its_time_is_over() -> None:
-    cache = ResponseCache(5)
-    kept = page(1000)
-    cache.put("tools/list", None, kept, epoch=0, now=10.0)
-    assert cache.get("tools/list", None, now=10.999) is kept
-    assert cache.get("tools/list", None, now=11.0) is None
-    assert len(cache) == 0
-
-
-def test_another_key_is_another_result() -> None:
-    cache = ResponseCache(5)
-    cache.put("tools/list", "1", page(), epoch=0, now=0.0)
-    assert cache.get("tools/list", None, now=0.0) is None
-    assert cache.get("prompts/list", "1", now=0.0) is None
-
-
-@pytest.mark.parametrize("ttl_ms", [0, None, -5], ids=["nought", "absent", "negative"])
-def test_a_result_without_a_time_is_not_kept(ttl_ms: int | None) -> None:
-    cache = ResponseCache(5)
-    cache.put("tools/list", None, page(ttl_ms), epoch=0, now=0.0)
-    assert len(cache) == 0
 
 
 def test_a_full_cache_forgets_the_oldest() -> None:
@@ -44,12 +19,6 @@ def test_a_full_cache_forgets_the_oldest() -> None:
     assert cache.get("tools/list", "2", now=0.0) is None
     assert cache.get("tools/list", "1", now=0.0) is not None
     assert len(cache) == 2
-
-
-def test_a_cache_of_nought_keeps_nothing() -> None:
-    cache = ResponseCache(0)
-    cache.put("tools/list", None, page(), epoch=0, now=0.0)
-    assert len(cache) == 0
 
 
 def test_a_notification_makes_its_lists_stale_and_no_others() -> None:
@@ -71,13 +40,6 @@ def test_an_update_concerns_one_resource() -> None:
     cache.invalidate_for("notifications/resources/updated", "a:1")
     assert cache.get("resources/read", "a:1", now=0.0) is None
     assert cache.get("resources/read", "a:2", now=0.0) is kept
-
-
-def test_an_unknown_notice_concerns_nothing() -> None:
-    cache = ResponseCache(9)
-    cache.put("tools/list", None, page(), epoch=0, now=0.0)
-    cache.invalidate_for("acme/changed")
-    assert len(cache) == 1
 
 
 def test_an_answer_that_was_asked_for_before_a_notification_is_not_kept() -> None:

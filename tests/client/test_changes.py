@@ -41,17 +41,6 @@ def tell(server: Scripted, method: str, **params: Any) -> None:
 
 
 @BOTH
-async def test_changes_are_received_in_order(kind: str) -> None:
-    server = listening(kind)
-    async with Client(server) as client, client.listen() as changes:
-        tell(server, TOOLS)
-        assert await anext(changes) == Change("tools")
-        tell(server, "notifications/prompts/list_changed")
-        tell(server, "notifications/resources/list_changed")
-        assert [await anext(changes), await anext(changes)] == [Change("prompts"), Change("resources")]
-
-
-@BOTH
 async def test_equal_changes_fall_together(kind: str) -> None:
     server = listening(kind)
     async with Client(server) as client, client.listen() as changes:
@@ -60,26 +49,6 @@ async def test_equal_changes_fall_together(kind: str) -> None:
         tell(server, "notifications/prompts/list_changed")
         await settle()
         assert [await anext(changes), await anext(changes)] == [Change("tools"), Change("prompts")]
-
-
-@BOTH
-async def test_a_resource_is_listened_to(kind: str) -> None:
-    server = listening(kind)
-    async with Client(server) as client, client.listen(uris=["a:1"]) as changes:
-        tell(server, UPDATED, uri="a:1")
-        assert await anext(changes) == Change("resource", "a:1")
-
-
-async def test_a_stateless_listener_asks_for_exactly_what_is_wanted() -> None:
-    server = listening()
-    async with Client(server) as client:
-        async with client.listen(tools=True, uris=["a:1"]) as changes:
-            assert changes.acknowledged is not None
-            assert changes.acknowledged.resource_subscriptions == ["a:1"]
-        await client.ping()
-    (params,) = server.params_of("subscriptions/listen")
-    assert params["notifications"] == {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
-    assert "notifications/cancelled" in server.methods
 
 
 async def test_without_a_filter_only_declared_changes_are_requested() -> None:
@@ -112,6 +81,22 @@ async def test_subscriptions_of_a_handshake_server_are_made_and_ended() -> None:
         assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
 
 
+async def test_a_server_that_cannot_unsubscribe_does_not_hold_up_a_cancelled_listener() -> None:
+    server = listening("handshake", {"resources/unsubscribe": Fail(-32601)})
+    async with Client(server) as client:
+
+        async def listen() -> None:
+            async with client.listen(uris=["a:1"]) as changes:
+                await anext(changes)
+
+        task = asyncio.create_task(listen())
+        while not server.params_of("resources/subscribe"):
+            await settle()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 async def test_a_handshake_listener_gets_only_what_it_subscribed_to() -> None:
     server = listening("handshake")
     async with Client(server) as client, client.listen(uris=["a:1"]) as changes:
@@ -121,20 +106,16 @@ async def test_a_handshake_listener_gets_only_what_it_subscribed_to() -> None:
         assert await anext(changes) == Change("resource", "a:1/part")
 
 
-async def test_a_subscription_that_is_rejected_raises() -> None:
-    server = listening("handshake", {"resources/subscribe": Fail(-32603)})
+@pytest.mark.parametrize(
+    ("kind", "method"), [("handshake", "resources/subscribe"), ("stateless", "subscriptions/listen")]
+)
+async def test_a_subscription_that_is_rejected_raises(kind: str, method: str) -> None:
+    server = listening(kind, {method: Fail(-32603)})
     async with Client(server) as client:
         with pytest.raises(InternalError):
             await client.listen(uris=["a:1"]).__aenter__()
         await client.ping()
-    assert "resources/unsubscribe" not in server.methods
-
-
-async def test_a_long_request_that_is_rejected_raises() -> None:
-    server = listening(more={"subscriptions/listen": Fail(-32603)})
-    async with Client(server) as client:
-        with pytest.raises(InternalError):
-            await client.listen().__aenter__()
+    assert {"resources/unsubscribe", "notifications/cancelled"} & set(server.methods) == set()
 
 
 async def test_a_long_request_that_ends_before_its_acknowledgement_raises() -> None:
@@ -154,23 +135,6 @@ async def test_an_acknowledgement_that_never_comes_is_not_waited_for() -> None:
             await opening
         await settle()
     assert server.methods[-1] == "notifications/cancelled"
-
-
-async def test_notifications_go_to_the_subscription_they_name() -> None:
-    server = listening()
-    async with Client(server) as client, client.listen() as first:
-        first_id = server.ids[-1]
-        async with client.listen() as second:
-            tell(server, TOOLS)
-            assert await anext(second) == Change("tools")
-            server.stage.say(TOOLS, {"_meta": {SUBSCRIPTION: first_id}})
-            assert await anext(first) == Change("tools")
-            before = client.dropped
-            server.stage.say(TOOLS, {"_meta": {SUBSCRIPTION: 999}})
-            server.stage.say(TOOLS, {"_meta": {SUBSCRIPTION: [1]}})
-            server.stage.say(TOOLS)
-            await settle()
-            assert client.dropped == before + 3
 
 
 def _by_result(server: Scripted, id: Any) -> None:
@@ -201,6 +165,7 @@ async def test_a_subscription_that_the_server_ends_ends_the_iterator(end: Callab
 async def test_an_error_as_the_end_of_a_subscription_is_raised() -> None:
     server = listening()
     async with Client(server) as client, client.listen() as changes:
+        server.stage.say("notifications/cancelled", {"requestId": 999})
         server.stage.put(_error(server.ids[-1]))
         with pytest.raises(InternalError):
             await anext(changes)
@@ -212,32 +177,14 @@ def _error(id: Any) -> Any:
     return ErrorResponse(id, ErrorObject(code=-32603, message="no"))
 
 
-async def test_a_cancellation_of_another_request_is_ignored() -> None:
+async def test_an_unexpected_acknowledgement_changes_nothing() -> None:
     server = listening()
     async with Client(server) as client, client.listen() as changes:
-        server.stage.say("notifications/cancelled", {"requestId": 999})
+        for id in (77, server.ids[-1]):
+            told = {"notifications": {}, "_meta": {SUBSCRIPTION: id}}
+            server.stage.say("notifications/subscriptions/acknowledged", told)
         tell(server, TOOLS)
-        assert await anext(changes) == Change("tools")
-
-
-async def test_an_unexpected_acknowledgement_is_dropped() -> None:
-    server = listening()
-    async with Client(server) as client:
-        told = {"notifications": {}, "_meta": {SUBSCRIPTION: 77}}
-        server.stage.say("notifications/subscriptions/acknowledged", told)
-        await client.ping()
-        assert client.dropped == 1
-
-
-async def test_a_second_acknowledgement_changes_nothing_but_what_is_known() -> None:
-    server = listening()
-    async with Client(server) as client, client.listen() as changes:
-        told = {"notifications": {}, "_meta": {SUBSCRIPTION: server.ids[-1]}}
-        server.stage.say("notifications/subscriptions/acknowledged", told)
-        tell(server, TOOLS)
-        assert await anext(changes) == Change("tools")
-        assert changes.acknowledged is not None
-        assert changes.acknowledged.tools_list_changed is None
+        assert (await anext(changes), client.dropped) == (Change("tools"), 1)
 
 
 @BOTH
@@ -379,6 +326,29 @@ async def test_the_plain_subscription_of_handshake_revisions_works_and_survives_
     assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
 
 
+@pytest.mark.parametrize("ending", ["rejected", "cancelled"])
+async def test_a_subscriber_beside_one_that_failed_sends_its_own_request(ending: str) -> None:
+    server = listening("handshake", {"resources/subscribe": None})
+    async with Client(server) as client:
+        await client.ping()
+        first = asyncio.create_task(client.subscribe("a:1"))
+        await server.until(lambda: "resources/subscribe" in server.methods)
+        second = asyncio.create_task(client.subscribe("a:1"))
+        await settle()
+        assert not second.done(), "subscribed before the server has answered"
+        server.table["resources/subscribe"] = {}
+        if ending == "rejected":
+            server.stage.put(_error(server.ids[-1]))
+        else:
+            first.cancel()
+        await asyncio.wait([first])
+        await second
+        assert first.cancelled() or isinstance(first.exception(), InternalError)
+        assert server.params_of("resources/subscribe") == [{"uri": "a:1"}, {"uri": "a:1"}]
+        await client.unsubscribe("a:1")
+    assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
+
+
 async def test_unsubscribing_from_a_server_that_is_gone_is_no_error() -> None:
     server = listening("handshake")
     server.table["resources/unsubscribe"] = lambda _: server.stage.die()
@@ -389,37 +359,3 @@ async def test_unsubscribing_from_a_server_that_is_gone_is_no_error() -> None:
         server.stage.die()
         await settle()
         await client.unsubscribe("a:1")
-
-
-async def test_a_subscriber_beside_a_rejected_one_sends_its_own_request() -> None:
-    server = listening("handshake", {"resources/subscribe": None})
-    async with Client(server) as client, asyncio.timeout(10):
-        await client.ping()
-        first = asyncio.create_task(client.subscribe("a:1"))
-        await server.until(lambda: "resources/subscribe" in server.methods)
-        rejected = server.ids[-1]
-        second = asyncio.create_task(client.subscribe("a:1"))
-        await settle()
-        assert not second.done(), "subscribed before the server has answered"
-        server.table["resources/subscribe"] = {}
-        server.stage.put(ErrorResponse(rejected, ErrorObject(code=-32603, message="no")))
-        with pytest.raises(InternalError):
-            await first
-        await second
-        assert server.params_of("resources/subscribe") == [{"uri": "a:1"}, {"uri": "a:1"}]
-        await client.unsubscribe("a:1")
-    assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
-
-
-async def test_a_subscriber_beside_a_cancelled_one_sends_its_own_request() -> None:
-    server = listening("handshake", {"resources/subscribe": None})
-    async with Client(server) as client, asyncio.timeout(10):
-        await client.ping()
-        first = asyncio.create_task(client.subscribe("a:1"))
-        await server.until(lambda: "resources/subscribe" in server.methods)
-        second = asyncio.create_task(client.subscribe("a:1"))
-        await settle()
-        server.table["resources/subscribe"] = {}
-        first.cancel()
-        await second
-        assert server.params_of("resources/subscribe") == [{"uri": "a:1"}, {"uri": "a:1"}]

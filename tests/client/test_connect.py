@@ -13,7 +13,6 @@ from trunkline.client.options import ClientState
 from trunkline.errors import (
     ConfigError,
     ConnectionLost,
-    LocalProtocolError,
     MethodNotFound,
     RequestTimeout,
     RevisionMismatch,
@@ -26,41 +25,7 @@ from trunkline.types import Implementation
 OLDEST = REVISIONS[0].name
 
 
-async def test_a_stateless_server_is_spoken_to_in_its_revision() -> None:
-    server = stateless()
-    async with Client(server) as client:
-        assert client.revision == NEWEST.name
-        assert client.server_info is not None
-        assert client.server_info.name == "scripted"
-        assert client.instructions == "Be kind."
-        assert client.server_capabilities["completions"] == {}
-    assert server.methods == ["server/discover"]
-
-
 NO_EXTENSIONS = {"io.modelcontextprotocol/tasks": None, "io.modelcontextprotocol/skills": None}
-
-
-async def test_every_stateless_request_has_client_info_version_and_capabilities() -> None:
-    server = stateless({"tools/list": {"tools": []}})
-    info = Implementation(name="me", version="7")
-    async with Client(server, client_info=info, roots=[], extensions=NO_EXTENSIONS) as client:
-        await client.list_tools()
-    expected = {
-        "io.modelcontextprotocol/protocolVersion": NEWEST.name,
-        "io.modelcontextprotocol/clientInfo": {"name": "me", "version": "7"},
-        "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
-    }
-    assert server.received == [("server/discover", {"_meta": expected}), ("tools/list", {"_meta": expected})]
-
-
-async def test_a_handshake_server_gets_the_handshake_after_its_refusal() -> None:
-    server = handshake_server()
-    async with Client(server) as client:
-        assert client.revision == NEWEST_HANDSHAKE.name
-        assert client.instructions == "Be kind."
-        await client.ping()
-    assert server.methods == ["server/discover", "initialize", "notifications/initialized", "ping"]
-    assert server.params_of("ping") == [{}]
 
 
 async def test_the_handshake_names_no_member_that_its_revision_lacks() -> None:
@@ -80,22 +45,22 @@ async def test_the_handshake_names_no_member_that_its_revision_lacks() -> None:
     ]
 
 
-async def test_the_default_name_is_ours() -> None:
-    server = handshake_server()
-    async with Client(server):
-        pass
-    assert server.params_of("initialize")[0]["clientInfo"]["name"] == "trunkline"
+async def entering(client: Client) -> asyncio.Task[Client]:
+    """Let a client connect in a task of its own, as far as it comes without time passing."""
+    task = asyncio.create_task(client.__aenter__())
+    await settle()
+    return task
 
 
 async def test_a_silent_server_gets_the_handshake_and_no_cancellation() -> None:
     clock = ManualClock()
     server = handshake_server({"server/discover": None})
     client = Client(server, clock=clock)
-    entering = asyncio.ensure_future(client.__aenter__())
+    connecting = await entering(client)
     await clock.advance(9.9)
     assert server.methods == ["server/discover"]
     await clock.advance(0.2)
-    await entering
+    await connecting
     assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
     await client.aclose()
 
@@ -104,9 +69,9 @@ async def test_a_probe_and_a_handshake_fit_into_a_short_time_to_connect() -> Non
     clock = ManualClock()
     server = handshake_server({"server/discover": None})
     client = Client(server, clock=clock, limits=Limits(connect_seconds=4.0))
-    entering = asyncio.ensure_future(client.__aenter__())
+    connecting = await entering(client)
     await clock.advance(2.1)
-    await entering
+    await connecting
     assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
     await client.aclose()
 
@@ -115,9 +80,9 @@ async def _silent_at_first(server: Scripted, memory: dict[str, str]) -> Client:
     """Connect to a server that does not answer the probe in time."""
     clock = ManualClock()
     client = Client(server, clock=clock, era_memory=memory, restart=True)
-    entering = asyncio.ensure_future(client.__aenter__())
+    connecting = await entering(client)
     await clock.advance(10.1)
-    return await entering
+    return await connecting
 
 
 async def _lose(server: Scripted, client: Client) -> None:
@@ -150,11 +115,11 @@ async def test_a_server_that_answered_late_has_the_whole_time_to_connect_the_nex
     server = stateless({"server/discover": None})
     client = Client(server, clock=clock)
     client._core.known = NEWEST
-    entering = asyncio.ensure_future(client.__aenter__())
+    connecting = await entering(client)
     await clock.advance(29.0)
     assert server.methods == ["server/discover"]
     server.stage.put(Response(server.ids[0], DISCOVERED))
-    await entering
+    await connecting
     assert client.revision == NEWEST.name
     await client.aclose()
 
@@ -195,18 +160,6 @@ async def test_a_server_that_dies_of_a_pinned_handshake_is_not_started_again() -
     assert len(server.stages) == 1
 
 
-async def test_a_version_that_is_not_ours_closes_the_connection_and_sends_nothing_else() -> None:
-    server = handshake_server(revision="2024-01-15")
-    client = Client(server)
-    with pytest.raises(RevisionMismatch) as caught:
-        await client.__aenter__()
-    assert caught.value.theirs == ("2024-01-15",)
-    assert server.methods == ["server/discover", "initialize"]
-    await server.until(lambda: server.stage.ended)
-    assert state_of(client) is ClientState.FAILED
-    assert client.reason is caught.value
-
-
 async def test_a_pinned_stateless_revision_does_not_fall_back() -> None:
     server = handshake_server()
     with pytest.raises(RevisionMismatch):
@@ -224,34 +177,14 @@ def test_a_revision_that_does_not_exist_is_a_config_error() -> None:
         Client(Scripted({}), revision="2023-01-01")
 
 
-async def test_connecting_takes_no_longer_than_its_clock() -> None:
-    clock = ManualClock()
-    server = Scripted({"server/discover": None, "initialize": None})
-    client = Client(server, clock=clock, limits=Limits(connect_seconds=7))
-    entering = asyncio.ensure_future(client.__aenter__())
-    await clock.advance(6.9)
-    assert not entering.done()
-    await clock.advance(0.2)
-    with pytest.raises(RequestTimeout, match="7 s") as caught:
-        await entering
-    assert caught.value.clock == "connect"
-    assert state_of(client) is ClientState.FAILED
-    await server.until(lambda: server.stage.ended)
-
-
-async def test_a_connect_that_is_cancelled_leaves_nothing_open() -> None:
-    server = Scripted({"server/discover": None})
-    entering = asyncio.ensure_future(Client(server).__aenter__())
-    await server.until(lambda: server.methods)
-    entering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await entering
-    await server.until(lambda: server.stage.ended)
-
-
 async def test_the_states_are_walked_in_order_and_told() -> None:
     told: list[tuple[str, Exception | None]] = []
-    client = Client(handshake_server(), on_state=lambda state, reason: told.append((state, reason)))
+
+    def hear(state: str, reason: Exception | None) -> None:
+        told.append((state, reason))
+        raise ZeroDivisionError("a callback that fails stops nothing")
+
+    client = Client(handshake_server(), on_state=hear)
     assert state_of(client) is ClientState.CREATED
     async with client:
         assert state_of(client) == "active"
@@ -259,38 +192,34 @@ async def test_the_states_are_walked_in_order_and_told() -> None:
     assert told == [("connecting", None), ("initialized", None), ("active", None), ("terminated", None)]
 
 
-async def test_no_call_leaves_before_the_client_is_entered() -> None:
-    server = stateless()
-    client = Client(server)
-    with pytest.raises(LocalProtocolError, match="async with"):
-        await client.list_tools()
-    assert client.revision is None
-    assert client.server_info is None
-    assert client.instructions is None
-    assert client.server_capabilities == {}
-    assert server.stages == []
+@pytest.mark.parametrize("ending", ["time", "cancelled"])
+async def test_a_connect_that_is_given_up_leaves_nothing_open(ending: str) -> None:
+    clock = ManualClock()
+    server = Scripted({"server/discover": None, "initialize": None})
+    client = Client(server, clock=clock, limits=Limits(connect_seconds=7))
+    connecting = await entering(client)
+    await clock.advance(6.9)
+    assert not connecting.done()
+    if ending == "cancelled":
+        connecting.cancel()
+    await clock.advance(0.2)
+    with pytest.raises((RequestTimeout, asyncio.CancelledError), match={"time": "7 s"}.get(ending)):
+        await connecting
+    assert connecting.cancelled() is (ending == "cancelled")
+    await server.until(lambda: server.stage.ended)
 
 
 async def test_a_call_made_while_connecting_waits_until_active() -> None:
     clock = ManualClock()
     server = handshake_server({"server/discover": None})
     client = Client(server, clock=clock)
-    entering = asyncio.ensure_future(client.__aenter__())
-    await settle()
+    connecting = await entering(client)
     ping = asyncio.ensure_future(client.ping())
     await clock.advance(10.1)
-    await entering
+    await connecting
     await ping
     assert server.methods[-2:] == ["notifications/initialized", "ping"]
     await client.aclose()
-
-
-async def test_no_call_hangs_after_the_end() -> None:
-    client = Client(stateless())
-    async with client:
-        pass
-    with pytest.raises(ConnectionLost, match="closed"):
-        await client.list_tools()
 
 
 async def test_a_client_can_be_entered_again() -> None:
@@ -311,28 +240,16 @@ async def test_a_client_can_be_entered_inside_itself() -> None:
         async with client:
             pass
         assert state_of(client) is ClientState.ACTIVE
-    assert state_of(client) is ClientState.TERMINATED
+    assert (state_of(client), client.revision) == (ClientState.TERMINATED, NEWEST.name)
     assert len(server.stages) == 1
 
 
-async def test_an_experimental_capability_is_declared() -> None:
-    server = handshake_server()
-    async with Client(server, experimental={"acme": {"level": 3}}):
-        pass
-    assert server.params_of("initialize")[0]["capabilities"]["experimental"] == {"acme": {"level": 3}}
-
-
-async def test_a_requested_log_level_is_set_while_connecting() -> None:
-    server = handshake_server({"logging/setLevel": {}})
-    async with Client(server, log_level="warning"):
-        pass
-    assert server.received[-1] == ("logging/setLevel", {"level": "warning"})
-
-
-async def test_a_refused_log_level_does_not_end_the_connection() -> None:
-    server = handshake_server({"logging/setLevel": Fail(-32603)})
+@pytest.mark.parametrize("answer", [{}, Fail(-32603)], ids=["set", "refused"])
+async def test_the_log_level_is_set_while_connecting_if_the_server_will(answer: Any) -> None:
+    server = handshake_server({"logging/setLevel": answer})
     async with Client(server, log_level="warning") as client:
         assert state_of(client) is ClientState.ACTIVE
+    assert server.received[-1] == ("logging/setLevel", {"level": "warning"})
 
 
 async def test_a_server_whose_last_word_is_its_greeting_is_a_failed_connect() -> None:

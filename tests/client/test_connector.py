@@ -46,27 +46,6 @@ async def test_every_waiting_call_fails_at_once_when_the_server_goes(make: Any) 
     assert told[-2:] == [("failed", told[-2][1]), ("terminated", None)]
 
 
-@BOTH
-async def test_the_next_call_starts_the_server_again(make: Any) -> None:
-    server = make({"tools/call": DONE})
-    async with Client(server) as client:
-        server.stage.die()
-        await settle()
-        assert state_of(client) is ClientState.FAILED
-        await client.call_tool("x")
-        assert state_of(client) is ClientState.ACTIVE
-    assert len(server.stages) == 2
-
-
-async def test_a_known_handshake_server_is_not_probed_again() -> None:
-    server = handshake_server()
-    async with Client(server) as client:
-        server.stage.die()
-        await settle()
-        await client.ping()
-    assert server.methods.count("server/discover") == 1
-
-
 async def test_a_server_that_may_not_be_started_again_is_not() -> None:
     server = stateless({"tools/list": {"tools": []}})
     async with Client(server, restart=False) as client:
@@ -175,13 +154,6 @@ async def test_a_failed_restart_is_raised_and_retried_by_the_next_call() -> None
         assert state_of(client) is ClientState.ACTIVE
 
 
-async def test_the_server_info_stays_available_after_the_end() -> None:
-    client = Client(stateless())
-    async with client:
-        pass
-    assert (client.revision, client.instructions) == (NEWEST.name, "Be kind.")
-
-
 # --- closing
 
 
@@ -257,12 +229,6 @@ async def test_an_unfinished_callback_is_stopped_at_the_end() -> None:
         server.stage.say("acme/x")
         await settle()
     assert stopped.is_set()
-
-
-async def test_one_exception_leaves_the_block_and_never_a_group() -> None:
-    with pytest.raises(ZeroDivisionError):
-        async with Client(stateless()):
-            raise ZeroDivisionError
 
 
 # --- targets that cannot be opened again; the memory of eras

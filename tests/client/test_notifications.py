@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.client.scripted_server import handshake_server, settle, stateless
 from trunkline.client.client import Client
-from trunkline.types import LoggingMessageNotificationParams
-
-BOTH = pytest.mark.parametrize("make", [stateless, handshake_server], ids=["stateless", "handshake"])
-
-
-@BOTH
-async def test_log_messages_are_received(make: Any) -> None:
-    heard: list[LoggingMessageNotificationParams] = []
-    server = make()
-    async with Client(server, logging=heard.append):
-        server.stage.say("notifications/message", {"level": "error", "data": {"n": 1}, "logger": "db"})
-        await settle()
-    assert heard == [LoggingMessageNotificationParams(level="error", data={"n": 1}, logger="db")]
+from trunkline.client.notifications import CallbackRunner
 
 
 async def test_a_log_callback_requests_log_messages_from_a_stateless_server() -> None:
@@ -28,17 +17,6 @@ async def test_a_log_callback_requests_log_messages_from_a_stateless_server() ->
     async with Client(server, logging=print):
         pass
     assert server.params_of("server/discover")[0]["_meta"]["io.modelcontextprotocol/logLevel"] == "info"
-
-
-@BOTH
-async def test_custom_notifications_reach_the_callback(make: Any) -> None:
-    heard: list[Any] = []
-    server = make()
-    async with Client(server, on_notification=lambda *news: heard.append(news)):
-        server.stage.say("acme/a", {"n": 1})
-        server.stage.say("acme/b")
-        await settle()
-    assert heard == [("acme/a", {"n": 1}), ("acme/b", {})]
 
 
 async def test_a_known_notice_reaches_the_general_callback_too() -> None:
@@ -84,3 +62,38 @@ async def test_a_change_of_the_tools_forgets_their_output_schemas() -> None:
         server.stage.say("notifications/tools/list_changed")
         await settle()
         assert (await client.call_tool("n")).data == {"n": 1}
+
+
+# --- the user's callbacks --------------------------------------------------------------------------------------------
+
+
+async def test_an_error_in_a_callback_is_contained_and_others_start_in_the_order_of_the_news() -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    callbacks = CallbackRunner(5)
+    heard: list[int] = []
+
+    async def hear(news: int) -> None:
+        heard.append(news)
+
+    callbacks.notify(broken)
+    callbacks.notify(lambda: 1 / 0)
+    callbacks.notify(hear, 1)
+    callbacks.notify(None, 2)
+    callbacks.notify(hear, 3)
+    await asyncio.sleep(0)
+    assert heard == [1, 3]
+    await callbacks.aclose()
+
+
+async def test_news_that_come_too_fast_are_dropped_and_counted() -> None:
+    async def slow(news: int) -> None:
+        await asyncio.Event().wait()
+
+    callbacks = CallbackRunner(2)
+    callbacks.notify(slow, 1)
+    callbacks.notify(slow, 2)
+    callbacks.notify(slow, 3)
+    assert callbacks.dropped == 1
+    await callbacks.aclose()

@@ -48,10 +48,6 @@ def without_extensions(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in capabilities.items() if name != "extensions"}
 
 
-def sampled(given: Any) -> Any:
-    return run_async(answers(sampling=lambda _: given).answer("sampling/createMessage", WISH))
-
-
 # --- what is declared
 
 
@@ -103,10 +99,6 @@ def test_an_extension_with_settings_of_none_is_not_declared() -> None:
     assert found.capabilities == {"sampling": {}}
 
 
-def test_nothing_else_is_declared_without_a_callback() -> None:
-    assert without_extensions(answers().capabilities) == {}
-
-
 def test_an_option_that_goes_with_a_missing_callback_declares_nothing() -> None:
     assert without_extensions(answers(sampling_tools=True, elicitation_urls=True).capabilities) == {}
 
@@ -128,38 +120,40 @@ def test_a_question_that_is_not_accepted_carries_no_content(given: Any, action: 
     assert elicited(given) == t.ElicitResult(action=action)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"name": "Ada"}, Person("Ada"), t.ElicitResult(action="accept", content={"name": "Ada"})],
-    ids=["fields", "record", "result"],
+DEFAULTS = t.ElicitRequestParams(
+    message="?", requested_schema={"type": "object", "properties": {"age": {"type": "integer", "default": 40}}}
 )
-def test_an_accepted_form_is_completed_with_its_defaults(given: Any) -> None:
-    assert elicited(given) == t.ElicitResult(action="accept", content={"age": 40, "name": "Ada"})
 
 
-def test_yes_accepts_a_form_as_it_stands() -> None:
-    schema = {"type": "object", "properties": {"age": {"type": "integer", "default": 40}}}
-    question = t.ElicitRequestParams(message="?", requested_schema=schema)
-    assert elicited(True, question) == t.ElicitResult(action="accept", content={"age": 40})
+@pytest.mark.parametrize(
+    ("given", "question", "content"),
+    [
+        pytest.param({"name": "Ada"}, FORM, {"age": 40, "name": "Ada"}, id="fields"),
+        pytest.param(Person("Ada"), FORM, {"age": 40, "name": "Ada"}, id="record"),
+        pytest.param(
+            t.ElicitResult(action="accept", content={"name": "Ada"}), FORM, {"age": 40, "name": "Ada"}, id="result"
+        ),
+        pytest.param(True, DEFAULTS, {"age": 40}, id="yes to a form with defaults"),
+        pytest.param(3, SHORT, {"value": 3}, id="the value of a form with one field"),
+        pytest.param({"x": 1}, t.ElicitRequestParams(message="?"), {"x": 1}, id="a form without a schema"),
+        pytest.param(True, PAGE, None, id="yes to a page"),
+        pytest.param({"a": 1}, PAGE, None, id="a page has no content"),
+    ],
+)
+def test_an_accepted_question_has_the_content_of_its_form(
+    given: Any, question: t.ElicitRequestParams, content: Any
+) -> None:
+    assert elicited(given, question) == t.ElicitResult(action="accept", content=content)
 
 
-def test_a_single_value_fills_a_form_of_one_field() -> None:
-    assert elicited(3, SHORT) == t.ElicitResult(action="accept", content={"value": 3})
-
-
-def test_a_single_value_does_not_fill_a_form_of_several_fields() -> None:
-    with pytest.raises(LocalProtocolError, match="name, age"):
-        elicited("Ada")
-
-
-def test_a_form_that_does_not_fit_never_leaves() -> None:
-    with pytest.raises(LocalProtocolError, match="/name"):
-        elicited({"name": 3})
-
-
-def test_yes_to_a_form_with_required_fields_never_leaves() -> None:
-    with pytest.raises(LocalProtocolError, match="the root"):
-        elicited(True)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("Ada", "name, age"), ({"name": 3}, "/name"), (True, "the root")],
+    ids=["one value for several fields", "a wrong value", "yes to required fields"],
+)
+def test_content_that_does_not_fit_never_leaves(given: Any, words: str) -> None:
+    with pytest.raises(LocalProtocolError, match=words):
+        elicited(given)
 
 
 def test_a_form_that_is_not_a_schema_is_rejected() -> None:
@@ -168,50 +162,41 @@ def test_a_form_that_is_not_a_schema_is_rejected() -> None:
         elicited({"name": "Ada"}, question)
 
 
-def test_an_accepted_page_has_no_content() -> None:
-    assert elicited(True, PAGE) == t.ElicitResult(action="accept")
-    assert elicited({"a": 1}, PAGE) == t.ElicitResult(action="accept")
-
-
-def test_a_form_without_a_schema_accepts_anything() -> None:
-    assert elicited({"x": 1}, t.ElicitRequestParams(message="?")).content == {"x": 1}
-
-
 # --- sampling
 
 
+async def _later(params: Any) -> str:
+    return "later"
+
+
+WHOLE = t.CreateMessageResult(role="assistant", content=t.TextContent(text="x"), model="m")
+
+
+def said_by_us(content: Any) -> t.CreateMessageResult:
+    return t.CreateMessageResult(role="assistant", content=content, model="trunkline", stop_reason="endTurn")
+
+
 @pytest.mark.parametrize(
-    ("given", "content"),
+    ("sampling", "message"),
     [
-        ("hi", t.TextContent(text="hi")),
-        (t.ImageContent(data="", mime_type="image/png"), t.ImageContent(data="", mime_type="image/png")),
-        ([t.TextContent(text="hi")], [t.TextContent(text="hi")]),
+        pytest.param(lambda _: "hi", said_by_us(t.TextContent(text="hi")), id="text"),
+        pytest.param(_later, said_by_us(t.TextContent(text="later")), id="async"),
+        pytest.param(
+            lambda _: t.ImageContent(data="", mime_type="image/png"),
+            said_by_us(t.ImageContent(data="", mime_type="image/png")),
+            id="block",
+        ),
+        pytest.param(lambda _: [t.TextContent(text="hi")], said_by_us([t.TextContent(text="hi")]), id="blocks"),
+        pytest.param(lambda _: WHOLE, WHOLE, id="whole"),
     ],
-    ids=["text", "block", "blocks"],
 )
-def test_the_text_of_a_model_becomes_a_message(given: Any, content: Any) -> None:
-    message = sampled(given)
-    assert message.content == content
-    assert (message.role, message.model, message.stop_reason) == ("assistant", "trunkline", "endTurn")
-
-
-def test_a_whole_message_is_kept() -> None:
-    whole = t.CreateMessageResult(role="assistant", content=t.TextContent(text="x"), model="m")
-    assert sampled(whole) == whole
+def test_what_a_model_says_becomes_a_message(sampling: Any, message: t.CreateMessageResult) -> None:
+    assert run_async(answers(sampling=sampling).answer("sampling/createMessage", WISH)) == message
 
 
 def test_an_invalid_message_is_an_error_of_the_callback() -> None:
     with pytest.raises(LocalProtocolError, match="int"):
-        sampled(3)
-
-
-def test_an_async_callback_is_awaited() -> None:
-    async def later(params: Any) -> str:
-        return "later"
-
-    found = answers(sampling=later)
-    message: Any = run_async(found.answer("sampling/createMessage", WISH))
-    assert message.content.text == "later"
+        run_async(answers(sampling=lambda _: 3).answer("sampling/createMessage", WISH))
 
 
 # --- roots

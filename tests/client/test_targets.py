@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import pytest
 
 from tests.client.scripted_server import Scripted, stateless
-from tests.support import run_async
+from tests.support import case_id, run_async
+from trunkline.auth import ApiKey
 from trunkline.client.client import Client
 from trunkline.client.options import resolve_settings
 from trunkline.client.targets import Target, resolve_target
 from trunkline.errors import ConfigError, LinkError, ServerExited
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.transports.memory import memory_pair
 
+URL = "https://example.com/mcp"
 SERVER = """
 import json, os, sys
 for line in sys.stdin:
@@ -27,6 +31,9 @@ for line in sys.stdin:
     else:
         sys.exit("out of words")
 """
+
+#: A server that does not start itself.
+NATIVE = "from trunkline import Server\nserver = Server('x', instructions='hello')\n"
 
 
 @pytest.fixture
@@ -51,6 +58,47 @@ def instructions(target: object, **options: Any) -> str | None:
 def test_a_python_file_is_run(script: Path) -> None:
     assert instructions(str(script), env={"GREETING": "hello"}) == "hello"
     assert instructions(script, env={"GREETING": "hi"}) == "hi"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(NATIVE, id="without run, as in README"),
+        pytest.param(f'{NATIVE}\nif __name__ == "__main__":\n    server.run("http", port=1)\n', id="runs over HTTP"),
+        pytest.param(f"{NATIVE}\nserver.run()\n", id="runs when imported"),
+        pytest.param(
+            "from trunkline import Server\n"
+            "def main() -> None:\n    Server('x', instructions='hello').run()\n"
+            "if __name__ == '__main__':\n    main()\n",
+            id="creates its server in main",
+        ),
+        pytest.param(
+            "from mcp.server import MCPServer\nmcp = MCPServer('x', instructions='hello')\n"
+            "if __name__ == '__main__':\n    mcp.run()\n",
+            id="official SDK",
+            marks=pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="needs mcp"),
+        ),
+    ],
+)
+def test_a_python_file_is_started_whether_it_runs_its_server_or_not(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "anything.py"
+    path.write_text(source, encoding="utf-8")
+    assert instructions(str(path)) == "hello"
+
+
+def test_a_file_that_imports_its_server_is_loaded_unless_it_starts_itself(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(NATIVE.replace("server =", "app ="), encoding="utf-8")
+    path = tmp_path / "entry.py"
+    path.write_text("from shop import app as server\n", encoding="utf-8")
+    assert instructions(path) == "hello"
+    path.write_text("from shop import app\nif __name__ == '__main__':\n    app.run()\n", encoding="utf-8")
+    assert instructions(path) == "hello"
+
+
+def test_an_object_of_a_file_is_named_after_a_colon(tmp_path: Path) -> None:
+    path = tmp_path / "two.py"
+    path.write_text(f"{NATIVE}\nother = Server('other', instructions='other')\n", encoding="utf-8")
+    assert instructions(f"{path}:other") == "other"
 
 
 def test_a_command_is_run_as_a_list_or_as_one_text(script: Path) -> None:
@@ -139,3 +187,83 @@ async def test_a_server_object_may_accept_in_its_own_time() -> None:
     server = Slow(stateless().table)
     async with Client(server) as client:
         assert client.instructions == "Be kind."
+
+
+# --- URLs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_is_a_server_whose_requests_stand_for_themselves() -> None:
+    target = found(f"{URL}?key=secret")
+    assert (target.name, target.separate, target.can_reopen, target.handshake_only) == (URL, True, True, False)
+    assert target.fallback is not None
+    assert "secret" not in (target.fingerprint or "")
+
+
+def test_the_fingerprint_of_a_url_is_its_own() -> None:
+    assert found(URL).fingerprint == found({"url": URL, "headers": {"X-A": "b"}}).fingerprint
+    assert found(URL).fingerprint != found(f"{URL}/other").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("entry", "separate", "handshake_only"),
+    [
+        ({"type": "http"}, True, False),
+        ({"transport": "streamable-http"}, True, False),
+        ({"type": "sse"}, False, True),
+    ],
+    ids=str,
+)
+def test_an_entry_may_name_its_transport(entry: dict[str, str], separate: bool, handshake_only: bool) -> None:
+    target = found({"url": URL, **entry})
+    assert (target.separate, target.fallback, target.handshake_only) == (separate, None, handshake_only)
+
+
+def test_a_pinned_stateless_revision_has_no_older_transport() -> None:
+    assert found(URL, revision=NEWEST.name).fallback is None
+    assert found(URL, revision=NEWEST_HANDSHAKE.name).fallback is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("http://", {}, "not a server URL"),
+        ("http://a:99999/", {}, "not a server URL"),
+        ("http://[/", {}, "not a server URL"),
+        ("http://a b/", {}, "not a server URL"),
+        ("http://user:secret@host/", {}, "headers= or auth="),
+        ({"url": "file:///x"}, {}, "not a server URL"),
+        ({"url": 3}, {}, "url"),
+        ({"url": URL, "headers": "x"}, {}, "headers"),
+        ({"url": URL, "headers": {"X": 3}}, {}, "headers"),
+        ({"url": URL, "type": "stdio"}, {}, "'stdio'"),
+        ({"command": "python", "sandbox": True}, {}, r"Host\.open"),
+        (URL, {"headers": {"Mcp-Session-Id": "x"}}, "Mcp-Session-Id"),
+        (URL, {"headers": {"content-type": "x"}}, "content-type"),
+        (URL, {"headers": {"Host": "x"}}, "Host"),
+        (URL, {"headers": {"X Y": "x"}}, "cannot carry"),
+        (URL, {"headers": {"X": "a\r\nB: c"}}, "cannot carry"),
+        ("http://example.com/mcp", {"auth": "t"}, "plain http"),
+        ("http://example.com/mcp", {"auth": "oauth"}, "plain http"),
+        (URL, {"auth": ApiKey("X-API-Key", "k"), "headers": {"x-api-key": "x"}}, "one of them"),
+        (URL, {"auth": "oauth", "headers": {"Authorization": "x"}}, "one of them"),
+        (URL, {"auth": 3}, "int"),
+        (URL, {"auth": "a b"}, "visible"),
+        (URL, {"auth": "t", "headers": {"authorization": "x"}}, "one of them"),
+    ],
+    ids=case_id,
+)
+def test_an_inconsistent_entry_is_a_config_error(target: object, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Client(target, **options)
+
+
+def test_a_secret_in_a_url_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as failure:
+        Client("http://user:secret@host/")
+    assert "secret" not in str(failure.value)
+
+
+def test_a_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'trunkline\[http\]'"):
+        Client(URL)

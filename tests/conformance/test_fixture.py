@@ -8,16 +8,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.conformance.server import ENUMS, SCHEMA_2020_12, server
+from tests.conformance.server import ENUMS, server
 from tests.support import run_async
 from trunkline import Client, RequestFailed, ToolError, TrunklineError
 from trunkline.types import (
-    AudioContent,
     ElicitRequestParams,
     EmbeddedResource,
     ImageContent,
-    LoggingMessageNotificationParams,
-    PromptReference,
     TextContent,
 )
 
@@ -114,21 +111,6 @@ def test_a_tool_with_arguments_uses_them(tool: str, arguments: dict[str, Any], t
 
 
 @each_era
-@pytest.mark.parametrize(
-    ("tool", "kinds"),
-    [
-        ("test_image_content", [ImageContent]),
-        ("test_audio_content", [AudioContent]),
-        ("test_embedded_resource", [EmbeddedResource]),
-        ("test_multiple_content_types", [TextContent, ImageContent, EmbeddedResource]),
-    ],
-    ids=["image", "audio", "resource", "mixed"],
-)
-def test_a_tool_answers_with_content_of_its_kinds(tool: str, kinds: list[type], revision: str) -> None:
-    assert [type(block) for block in call(revision, tool).content] == kinds
-
-
-@each_era
 def test_the_form_with_every_kind_of_choice_leaves_as_it_was_written(revision: str) -> None:
     seen: list[Any] = []
 
@@ -147,12 +129,6 @@ def test_rounds_are_counted_where_questions_travel_inside_results() -> None:
 def test_two_questions_one_after_another_take_two_rounds() -> None:
     text = call("2026-07-28", "test_input_required_result_multi_round").text
     assert text == "Rounds: 2, name: Name(name='Ada'), color: Color(color='blue')"
-
-
-@each_era
-def test_a_failing_tool_says_so_in_its_result(revision: str) -> None:
-    with pytest.raises(ToolError, match="This tool intentionally returns an error for testing"):
-        call(revision, "test_error_handling")
 
 
 def greeted(responses: dict[str, Any]) -> Any:
@@ -187,39 +163,6 @@ def test_a_caller_with_a_model_alone_is_not_asked_for_more() -> None:
     assert text == "The model says: Paris"
 
 
-@each_era
-def test_progress_comes_three_times_and_before_the_result(revision: str) -> None:
-    heard: list[tuple[float, float | None]] = []
-
-    async def work(client: Client) -> int:
-        await client.call_tool("test_tool_with_progress", on_progress=lambda now, total, _: heard.append((now, total)))
-        return len(heard)
-
-    assert (ask(revision, work), heard) == (3, [(0, 100), (50, 100), (100, 100)])
-
-
-@each_era
-def test_log_messages_come_to_those_who_set_a_level(revision: str) -> None:
-    heard: list[LoggingMessageNotificationParams] = []
-    call(revision, "test_tool_with_logging", logging=heard.append, log_level="debug")
-    assert [message.data for message in heard] == [
-        "Tool execution started",
-        "Tool processing data",
-        "Tool execution completed",
-    ]
-
-
-@each_era
-@pytest.mark.parametrize("kind", ["tool", "prompt"])
-def test_a_change_is_told_to_those_who_listen(kind: str, revision: str) -> None:
-    async def work(client: Client) -> Any:
-        async with client.listen(tools=kind == "tool", prompts=kind == "prompt") as changes:
-            await client.call_tool(f"test_trigger_{kind}_change")
-            return await anext(changes)
-
-    assert kind in str(ask(revision, work))
-
-
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,17 +171,6 @@ def test_all_tools_are_on_the_first_page_and_described(revision: str) -> None:
     page = ask(revision, lambda client: client.list_page("tools/list"))
     assert page.next_cursor is None
     assert [tool.name for tool in page.tools if not tool.description] == []
-
-
-@each_era
-def test_the_first_tool_takes_no_arguments(revision: str) -> None:
-    assert ask(revision, lambda client: client.list_tools())[0].name == "test_simple_text"
-
-
-@each_era
-def test_a_schema_written_by_hand_is_listed_unchanged(revision: str) -> None:
-    tools = {tool.name: tool for tool in ask(revision, lambda client: client.list_tools())}
-    assert tools["json_schema_2020_12_tool"].input_schema == SCHEMA_2020_12
 
 
 @each_era
@@ -258,12 +190,6 @@ def test_a_schema_written_by_hand_is_listed_unchanged(revision: str) -> None:
 def test_a_resource_has_its_text(uri: str, mime_type: str, text: str, revision: str) -> None:
     (contents,) = ask(revision, lambda client: client.read_resource(uri))
     assert (contents.uri, contents.mime_type, contents.text) == (uri, mime_type, text)
-
-
-@each_era
-def test_the_binary_resource_comes_as_a_blob(revision: str) -> None:
-    (contents,) = ask(revision, lambda client: client.read_resource("test://static-binary"))
-    assert (contents.mime_type, contents.text, str(contents.blob)[:12]) == ("image/png", None, "iVBORw0KGgoA")
 
 
 @each_era
@@ -294,13 +220,6 @@ def test_a_prompt_makes_its_messages(
     messages = ask(revision, lambda client: client.get_prompt(prompt, arguments)).messages
     assert [type(message.content) for message in messages] == kinds
     assert [message.content.text for message in messages if isinstance(message.content, TextContent)] == [text]
-
-
-@each_era
-def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
-    ref = PromptReference(name="test_prompt_with_arguments")
-    completion = ask(revision, lambda client: client.complete(ref, {"name": "arg1", "value": "test"}))
-    assert completion.values == ["testing", "test-value"]
 
 
 @each_era

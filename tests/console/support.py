@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
+import pytest
 
 import trunkline.types as t
 from tests.support import BOUND
@@ -23,7 +24,7 @@ from trunkline.host.authorization.policy.loader import parse_policy
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.host import Host
 
-__all__ = ["ApiClient", "ApiFailure", "OpenConsole", "library", "on_console", "policy", "write_page"]
+__all__ = ["ApiClient", "ApiFailure", "OpenConsole", "library", "on_console", "policy", "refused", "write_page"]
 
 T = TypeVar("T")
 
@@ -37,6 +38,13 @@ class ApiFailure(Exception):
         self.code = error.get("code")
         self.message = error.get("message")
         self.fix = error.get("fix")
+
+
+async def refused(request: Awaitable[Any]) -> ApiFailure:
+    """Send a request whose response must be an error, and return the error."""
+    with pytest.raises(ApiFailure) as caught:
+        await request
+    return caught.value
 
 
 class ApiClient:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trunkline.types as t
-from tests.console.support import ApiFailure, library, on_console, policy
+from tests.console.support import library, on_console, refused
 from tests.host.gateway.support import NEW, OLD, revisions_of
 from tests.support import BOUND
 from trunkline import Context, Server, ToolError
@@ -57,13 +58,6 @@ async def test_a_tool_that_fails_is_done_with_an_error(tmp_path: Path) -> None:
     assert view["result"]["content"][0]["text"] == "books do not burn"
 
 
-async def test_what_a_rule_denies_is_denied(tmp_path: Path) -> None:
-    rules = policy('[[rule]]\neffect = "deny"\nserver = "lib"\ntool = "lend"\n')
-    async with on_console({"lib": library()}, tmp_path, policy=rules) as stage, stage.client().listen() as page:
-        view = await page.call("tool", "lib/lend", {"title": "Emma"})
-    assert (view["state"], view["error"]["code"]) == ("denied", "denied")
-
-
 async def test_what_does_not_exist_cannot_be_called(tmp_path: Path) -> None:
     async with on_console({"lib": library()}, tmp_path) as stage:
         page = stage.client()
@@ -76,12 +70,10 @@ async def test_what_does_not_exist_cannot_be_called(tmp_path: Path) -> None:
             ({"kind": "tool"}, 400),
             ({"kind": "tool", "id": "lib/lend", "arguments": []}, 400),
         ):
-            with pytest.raises(ApiFailure) as failure:
-                await page.post("/calls", body)
-            assert failure.value.status == status, body
-        with pytest.raises(ApiFailure) as failure:
-            await page.get("/calls/none")
-        assert failure.value.status == 404
+            failure = await refused(page.post("/calls", body))
+            assert failure.status == status, body
+        failure = await refused(page.get("/calls/none"))
+        assert failure.status == 404
 
 
 async def test_progress_is_shown_and_a_call_can_be_cancelled(tmp_path: Path) -> None:
@@ -105,10 +97,9 @@ async def test_progress_is_shown_and_a_call_can_be_cancelled(tmp_path: Path) -> 
         view = await page.finished(started["id"])
         async with asyncio.timeout(BOUND):
             await stopped.wait()
-        with pytest.raises(ApiFailure) as failure:
-            await page.get(f"/calls/{started['id']}/result")
+        failure = await refused(page.get(f"/calls/{started['id']}/result"))
     assert (view["state"], view["error"]) == ("cancelled", None)
-    assert failure.value.code == "no_result"
+    assert failure.code == "no_result"
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW], ids=["handshake", "stateless"])
@@ -233,12 +224,11 @@ async def test_old_results_are_dropped_when_there_are_too_many_bytes(
         made = [await page.call("tool", "big/text") for _ in range(4)]
         first = (await page.get(f"/calls/{made[0]['id']}"))["call"]
         last = (await page.get(f"/calls/{made[-1]['id']}"))["call"]
-        with pytest.raises(ApiFailure) as failure:
-            await page.get(f"/calls/{made[0]['id']}/result")
+        failure = await refused(page.get(f"/calls/{made[0]['id']}/result"))
     assert "result" not in first
     assert (first["state"], first["truncated"]["shown"]) == ("done", 0)
     assert "result" in last
-    assert failure.value.code == "no_result"
+    assert failure.code == "no_result"
 
 
 async def test_old_calls_are_dropped_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,3 +273,63 @@ async def test_closing_the_console_cancels_its_calls(tmp_path: Path) -> None:
         await stage.client().post("/calls", {"kind": "tool", "id": "s/wait"})
     async with asyncio.timeout(BOUND):
         await stopped.wait()
+
+
+COUNTER = """
+import os
+from trunkline import Context, Server
+
+server = Server("counter")
+calls = []
+
+@server.tool
+def count() -> list[int]:
+    calls.append(1)
+    return [len(calls), os.getpid()]
+
+@server.tool
+async def ask(ctx: Context) -> str:
+    return (await ctx.elicit("Name?", str)).content or "no name"
+"""
+
+
+def counting_server(folder: Path) -> dict[str, Any]:
+    file = folder / "counter.py"
+    file.write_text(COUNTER)
+    command = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(file)]}
+    return {"counter": {**command, "era": "handshake", "dedicatedIdle": 0.05}}
+
+
+async def test_a_stdio_server_keeps_its_state_while_a_page_is_open_and_runs_once(tmp_path: Path) -> None:
+    async with on_console(counting_server(tmp_path), tmp_path) as stage, stage.client().listen() as page:
+        first = (await page.call("tool", "counter/count"))["result"]["structuredContent"]["result"]
+        chat = stage.console.requesters.typed(stage.console.open_session())
+        item = stage.host.catalog.find_tool("counter/count")
+        assert item is not None
+        second = (await stage.console.core.call_tool(item, {}, chat)).structured_content
+        await stage.console.core._sweep()
+        await asyncio.sleep(0.06)
+        await stage.console.core._sweep()
+        third = (await page.call("tool", "counter/count"))["result"]["structuredContent"]["result"]
+        fourth = (await stage.console.core.call_tool(item, {}, chat)).structured_content
+        pid = (await page.get("/servers"))["servers"][0]["pid"]
+    # The page and the chat use the one process that is shown.
+    assert [first, second["result"], third, fourth["result"]] == [[1, pid], [2, pid], [3, pid], [4, pid]]
+
+
+async def test_a_question_of_the_one_process_reaches_its_call_while_other_sessions_come_and_go(tmp_path: Path) -> None:
+    async with on_console(counting_server(tmp_path), tmp_path) as stage, stage.client().listen() as page:
+        core, item = stage.console.core, stage.host.catalog.find_tool("counter/count")
+        assert item is not None
+        call = (await page.post("/calls", {"kind": "tool", "id": "counter/ask"}))["call"]
+        question = await page.item("form")
+        chat = stage.console.open_session()
+        await core.call_tool(item, {}, stage.console.requesters.typed(chat))
+        await core.close_session(chat)
+        await page.post(f"/inbox/{question['id']}", {"action": "accept", "content": {"value": "Ann"}})
+        first = await page.finished(call["id"])
+        later = (await page.post("/calls", {"kind": "tool", "id": "counter/ask"}))["call"]
+        asked = await page.item("form", lambda form: form["id"] != question["id"])
+        await page.post(f"/inbox/{asked['id']}", {"action": "accept", "content": {"value": "Bo"}})
+        second = await page.finished(later["id"])
+    assert [call["result"]["content"][0]["text"] for call in (first, second)] == ["Ann", "Bo"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.console.support import ApiClient, ApiFailure, OpenConsole, library, on_console, policy
+from tests.console.support import ApiClient, OpenConsole, library, on_console, policy, refused
 from tests.host.gateway.support import NEW, OLD, revisions_of
 from tests.host.server_requests.test_sampling import model
 from tests.support import BOUND
@@ -101,14 +101,12 @@ async def test_the_first_answer_counts_and_the_other_window_is_told(tmp_path: Pa
         item = await two.item("approval")
         assert item == await one.item("approval")
         await two.post(f"/inbox/{item['id']}", {"allow": True})
-        with pytest.raises(ApiFailure) as late:
-            await one.post(f"/inbox/{item['id']}", {"allow": False})
-        assert (late.value.status, late.value.code, late.value.message) == (409, "answered", "lib/lend was allowed.")
+        late = await refused(one.post(f"/inbox/{item['id']}", {"allow": False}))
+        assert (late.status, late.code, late.message) == (409, "answered", "lib/lend was allowed.")
         assert (await one.event("inbox_closed"))["window"] == two.window
         assert (await one.finished(call))["state"] == "done"
-        with pytest.raises(ApiFailure) as unknown:
-            await one.post("/inbox/none", {"allow": True})
-        assert unknown.value.status == 404
+        unknown = await refused(one.post("/inbox/none", {"allow": True}))
+        assert unknown.status == 404
 
 
 async def test_a_question_whose_call_is_cancelled_is_withdrawn(tmp_path: Path) -> None:
@@ -117,9 +115,8 @@ async def test_a_question_whose_call_is_cancelled_is_withdrawn(tmp_path: Path) -
         item = await page.item("approval")
         await page.post(f"/calls/{call}/cancel")
         assert (await page.event("inbox_closed"))["outcome"] == "withdrawn"
-        with pytest.raises(ApiFailure) as late:
-            await page.post(f"/inbox/{item['id']}", {"allow": True})
-    assert (late.value.status, late.value.code) == (409, "withdrawn")
+        late = await refused(page.post(f"/inbox/{item['id']}", {"allow": True}))
+    assert (late.status, late.code) == (409, "withdrawn")
 
 
 async def test_a_question_without_an_answer_expires(tmp_path: Path) -> None:
@@ -180,9 +177,8 @@ async def test_an_answer_that_does_not_fit_changes_nothing(answer: Any, tmp_path
     async with asking(tmp_path) as stage, stage.client().listen() as page:
         await started(page)
         item = await page.item("approval")
-        with pytest.raises(ApiFailure) as failure:
-            await page.post(f"/inbox/{item['id']}", answer)
-        assert (failure.value.status, failure.value.code) == (400, "invalid_answer")
+        failure = await refused(page.post(f"/inbox/{item['id']}", answer))
+        assert (failure.status, failure.code) == (400, "invalid_answer")
         assert len((await page.get("/inbox"))["inbox"]) == 1
 
 
@@ -233,11 +229,9 @@ async def test_a_form_is_filled_in(revision: str, tmp_path: Path) -> None:
         assert set(item["schema"]["properties"]) == {"name", "age"}
         misfits: list[Any] = [{"name": "Jane"}, {"name": "Jane", "age": "x"}, {"name": "Jane", "age": 1, "x": 2}, []]
         for content in misfits:
-            with pytest.raises(ApiFailure) as failure:
-                await page.post(f"/inbox/{item['id']}", {"action": "accept", "content": content})
-            assert failure.value.code == "invalid_answer"
-        with pytest.raises(ApiFailure):
-            await page.post(f"/inbox/{item['id']}", {"action": "perhaps"})
+            failure = await refused(page.post(f"/inbox/{item['id']}", {"action": "accept", "content": content}))
+            assert failure.code == "invalid_answer"
+        await refused(page.post(f"/inbox/{item['id']}", {"action": "perhaps"}))
         await page.post(f"/inbox/{item['id']}", {"action": "accept", "content": {"name": "Jane", "age": 41}})
         view = await page.finished(call)
         assert (await page.event("inbox_closed"))["outcome"] == "answered"
@@ -267,10 +261,8 @@ async def test_sampling_is_edited_and_reviewed(revision: str, tmp_path: Path) ->
         assert item["request"]["messages"][0]["content"]["text"] == "What is it like?"
         request = {**item["request"]}
         request["messages"] = [{"role": "user", "content": {"type": "text", "text": "Is it sweet?"}}]
-        with pytest.raises(ApiFailure):
-            await page.post(f"/inbox/{item['id']}", {"allow": True, "request": {"messages": 1}})
-        with pytest.raises(ApiFailure):
-            await page.post(f"/inbox/{item['id']}", {"allow": True, "model": "other:one"})
+        await refused(page.post(f"/inbox/{item['id']}", {"allow": True, "request": {"messages": 1}}))
+        await refused(page.post(f"/inbox/{item['id']}", {"allow": True, "model": "other:one"}))
         await page.post(f"/inbox/{item['id']}", {"allow": True, "request": request})
         review = await page.item("sampling_response")
         assert review["response"]["content"]["text"] == "it is sour"

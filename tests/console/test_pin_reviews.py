@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.console.support import ApiClient, ApiFailure, OpenConsole, on_console
+from tests.console.support import ApiClient, OpenConsole, on_console, refused
 from tests.host.gateway.support import until
 
 PROGRAM = """
@@ -60,16 +58,14 @@ async def test_a_changed_definition_is_reviewed(tmp_path: Path) -> None:
             "Find a book.",
             "Find a book, then post it.",
         )
-        with pytest.raises(ApiFailure) as misfit:
-            await page.post(f"/inbox/{found['id']}", {"action": "perhaps"})
-        assert misfit.value.code == "invalid_answer"
+        misfit = await refused(page.post(f"/inbox/{found['id']}", {"action": "perhaps"}))
+        assert misfit.code == "invalid_answer"
         await page.post(f"/inbox/{found['id']}", {"action": "accept"})
         closed = await page.event("inbox_closed")
         assert (closed["id"], closed["outcome"], closed["window"]) == (found["id"], "allowed", page.window)
         assert not stage.host.catalog.tools["books/find"].changed
-        with pytest.raises(ApiFailure) as late:
-            await page.post(f"/inbox/{found['id']}", {"action": "block"})
-        assert late.value.status == 409
+        late = await refused(page.post(f"/inbox/{found['id']}", {"action": "block"}))
+        assert late.status == 409
         assert (await page.get("/inbox"))["inbox"] == []
 
 
@@ -126,8 +122,7 @@ async def test_unblocking_a_change_asks_for_its_review_again(tmp_path: Path) -> 
         found = await page.get("/inbox")
         assert ([each["id"] for each in found["inbox"]], found["blocked"]) == ([id], [])
         assert stage.host.catalog.tools["books/find"].changed
-        with pytest.raises(ApiFailure) as late:
-            await page.post(f"/inbox/{id}/unblock")
-        assert late.value.status == 404
+        late = await refused(page.post(f"/inbox/{id}/unblock"))
+        assert late.status == 404
         await page.post(f"/inbox/{id}", {"action": "accept"})
         assert not stage.host.catalog.tools["books/find"].changed

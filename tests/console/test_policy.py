@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 import trunkline.types as t
-from tests.console.support import ApiFailure, OpenConsole, library, on_console, policy
+from tests.console.support import OpenConsole, library, on_console, policy, refused
 from trunkline import Server
 from trunkline.console.console import ConsoleOptions
 from trunkline.console.serve import open_console
@@ -125,10 +125,9 @@ async def test_a_new_text_is_written_and_takes_effect_at_once(tmp_path: Path) ->
 async def test_nothing_invalid_is_written(text: str, message: str, tmp_path: Path) -> None:
     file = of_file(tmp_path)
     async with console_with(file, tmp_path) as console:
-        with pytest.raises(ApiFailure) as failed:
-            await console.client().put("/policy", {"text": text})
-        assert (failed.value.status, failed.value.code) == (422, "invalid_policy")
-        assert message in str(failed.value.message)
+        failed = await refused(console.client().put("/policy", {"text": text}))
+        assert (failed.status, failed.code) == (422, "invalid_policy")
+        assert message in str(failed.message)
         assert (await decided(console, "lend"))["effect"] == "deny"
     assert file.read_text() == RULES
 
@@ -139,9 +138,8 @@ async def test_an_edit_of_an_old_text_is_refused(tmp_path: Path) -> None:
         client = console.client()
         seen = (await client.get("/policy"))["digest"]
         file.write_text("# changed by an editor\n")
-        with pytest.raises(ApiFailure) as failed:
-            await client.put("/policy", {"text": "", "digest": seen})
-        assert failed.value.code == "changed"
+        failed = await refused(client.put("/policy", {"text": "", "digest": seen}))
+        assert failed.code == "changed"
     assert file.read_text() == "# changed by an editor\n"
 
 
@@ -179,9 +177,8 @@ async def test_rules_given_in_code_cannot_be_edited(tmp_path: Path) -> None:
         found = await client.get("/policy")
         assert (found["file"], found["text"], len(found["rules"])) == (None, "", 2)
         for method, path in (("PUT", "/policy"), ("POST", "/policy/test")):
-            with pytest.raises(ApiFailure) as failed:
-                await client.request(method, path, {"text": ""} if method == "PUT" else {})
-            assert failed.value.code == "policy_in_code"
+            failed = await refused(client.request(method, path, {"text": ""} if method == "PUT" else {}))
+            assert failed.code == "policy_in_code"
 
 
 async def test_a_secret_in_the_file_is_masked_and_survives_an_edit(tmp_path: Path) -> None:
@@ -210,9 +207,8 @@ async def test_tests_of_the_file_and_of_a_draft_are_run(tmp_path: Path) -> None:
         none = await client.post("/policy/test", {"text": "# nothing\n"})
         assert (none["passed"], none["failed"]) == (0, 0)
         assert "has no [[test]]" in none["lines"][0]
-        with pytest.raises(ApiFailure) as failed:
-            await client.post("/policy/test", {"text": "[["})
-        assert failed.value.code == "invalid_policy"
+        failed = await refused(client.post("/policy/test", {"text": "[["}))
+        assert failed.code == "invalid_policy"
 
 
 async def test_why_names_the_rule_and_every_step(tmp_path: Path) -> None:
@@ -254,9 +250,8 @@ async def test_why_about_anything_of_a_server(tmp_path: Path) -> None:
 )
 async def test_a_question_must_make_sense(body: dict[str, Any], status: int, tmp_path: Path) -> None:
     async with on_console({"library": library()}, tmp_path) as console:
-        with pytest.raises(ApiFailure) as failed:
-            await console.client().post("/policy/why", body)
-        assert failed.value.status == status
+        failed = await refused(console.client().post("/policy/why", body))
+        assert failed.status == status
 
 
 # --- drafts ----------------------------------------------------------------------------------------------------------
@@ -315,8 +310,7 @@ async def test_a_rule_is_drafted_from_a_call_without_its_secrets(tmp_path: Path)
         assert "hunter2" not in found
         assert '{ arg = "/title", equals = "Emma" },' in found
         assert len(parse_policy(found, file="draft.toml").rules) == 1
-        with pytest.raises(ApiFailure):
-            await client.post("/policy/rule", {**body, "effect": "maybe"})
+        await refused(client.post("/policy/rule", {**body, "effect": "maybe"}))
 
 
 # --- grants ----------------------------------------------------------------------------------------------------------
@@ -344,6 +338,5 @@ async def test_grants_are_listed_and_revoked(tmp_path: Path) -> None:
                 await client.delete(f"/grants/{grant.id}")
             assert (await client.event("policy"))["window"] == client.window
         assert (await client.get("/policy"))["grants"] == []
-        with pytest.raises(ApiFailure) as failed:
-            await client.delete(f"/grants/{lasting.id}")
-        assert failed.value.status == 404
+        failed = await refused(client.delete(f"/grants/{lasting.id}"))
+        assert failed.status == 404

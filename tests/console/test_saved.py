@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.support import ApiFailure, library, on_console
+from tests.console.support import library, on_console, refused
 from trunkline import Server
 from trunkline.console import saved_calls
 
@@ -45,9 +45,8 @@ async def test_a_saved_call_shows_what_changed(tmp_path: Path) -> None:
         assert (await page.get("/saved"))["saved"] == [listed]
         await page.delete(f"/saved/{listed['id']}")
         assert (await page.get("/saved"))["saved"] == []
-        with pytest.raises(ApiFailure) as failure:
-            await page.post(f"/saved/{listed['id']}/run")
-        assert failure.value.status == 404
+        failure = await refused(page.post(f"/saved/{listed['id']}/run"))
+        assert failure.status == 404
 
 
 async def test_a_call_is_saved_with_its_result(tmp_path: Path) -> None:
@@ -66,10 +65,9 @@ async def test_secrets_are_not_saved(tmp_path: Path) -> None:
         view = await page.call("tool", "lib/find", {"title": "hunter2-secret"})
         body = {"name": "x", "kind": "tool", "id": "lib/find", "arguments": {"title": "hunter2-secret"}}
         saved = (await page.post("/saved", {**body, "call": view["id"]}))["saved"]
-        with pytest.raises(ApiFailure) as failure:
-            await page.post(f"/saved/{saved['id']}/run")
+        failure = await refused(page.post(f"/saved/{saved['id']}/run"))
         file = tmp_path / "state" / "console-calls.json"
-        assert failure.value.code == "masked"
+        assert failure.code == "masked"
         assert b"hunter2" not in file.read_bytes()
         assert os.stat(file).st_mode & 0o077 == 0
 
@@ -86,9 +84,8 @@ async def test_saved_calls_are_limited(tmp_path: Path, monkeypatch: pytest.Monke
             ({**body, "arguments": {"x": "y" * 300_000}}, 413),
             ({**body, "call": "none"}, 404),
         ):
-            with pytest.raises(ApiFailure) as failure:
-                await page.post("/saved", wrong)
-            assert failure.value.status == status
+            failure = await refused(page.post("/saved", wrong))
+            assert failure.status == status
 
 
 async def test_a_broken_file_of_saved_calls_does_not_break_the_console(tmp_path: Path) -> None:
@@ -96,6 +93,5 @@ async def test_a_broken_file_of_saved_calls_does_not_break_the_console(tmp_path:
         (tmp_path / "state" / "console-calls.json").write_text("{")
         (tmp_path / "state" / "console-calls.json").chmod(0o600)
         assert (await stage.client().get("/state"))["saved"] == []
-        with pytest.raises(ApiFailure) as failure:
-            await stage.client().get("/saved")
-    assert (failure.value.status, failure.value.code) == (400, "configuration")
+        failure = await refused(stage.client().get("/saved"))
+    assert (failure.status, failure.code) == (400, "configuration")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.support import ApiFailure, library, on_console
+from tests.console.support import library, on_console, refused
 from trunkline import Server
 from trunkline.console.stderr import StderrLines
 
@@ -66,9 +66,8 @@ async def test_a_server_in_this_process_cannot_be_edited(tmp_path: Path) -> None
         client = stage.client()
         [view] = (await client.get("/servers"))["servers"]
         assert (view["transport"], view["actions"]) == ("memory", ["stop", "restart"])
-        with pytest.raises(ApiFailure) as failure:
-            await client.get("/servers/lib/entry")
-    assert (failure.value.status, failure.value.code) == (409, "no_file")
+        failure = await refused(client.get("/servers/lib/entry"))
+    assert (failure.status, failure.code) == (409, "no_file")
 
 
 async def test_a_server_is_stopped_and_started_and_the_pages_see_it(tmp_path: Path) -> None:
@@ -171,15 +170,13 @@ async def test_a_project_server_runs_once_its_whole_command_was_read_and_approve
         assert shown["command"] == [sys.executable, str(project / "talker.py")]
         assert (shown["cwd"], shown["env"]) == (str(project), ["MODE"])
         assert shown["source"].startswith(str(project / ".mcp.json"))
-        with pytest.raises(ApiFailure) as failure:
-            await page.post("/servers/talker/trust", {"fingerprint": "another"})
-        assert (failure.value.status, failure.value.code) == (409, "changed")
+        failure = await refused(page.post("/servers/talker/trust", {"fingerprint": "another"}))
+        assert (failure.status, failure.code) == (409, "changed")
         done = await page.post("/servers/talker/trust", {"fingerprint": shown["fingerprint"]})
         assert done["server"]["state"] == "ready"
 
 
 async def test_an_unknown_server_is_a_404(tmp_path: Path) -> None:
     async with on_console({"lib": library()}, tmp_path) as stage:
-        with pytest.raises(ApiFailure) as failure:
-            await stage.client().post("/servers/nobody/stop")
-    assert (failure.value.status, failure.value.code) == (404, "unknown_server")
+        failure = await refused(stage.client().post("/servers/nobody/stop"))
+    assert (failure.status, failure.code) == (404, "unknown_server")

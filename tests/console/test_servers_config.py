@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.support import ApiFailure, library, on_console
+from tests.console.support import library, on_console, refused
 from tests.console.test_servers import talker, write_config
 from trunkline.devtools.client_configs.files import backups_of
 
@@ -61,9 +61,8 @@ async def test_what_cannot_be_added_leaves_the_file_alone(tmp_path: Path, body: 
     config = write_config(tmp_path, {"there": {"command": "x", "disabled": True}})
     before = config.read_bytes()
     async with on_console(str(config), tmp_path) as stage:
-        with pytest.raises(ApiFailure) as failure:
-            await stage.client().post("/servers", body)
-    assert failure.value.code == code
+        failure = await refused(stage.client().post("/servers", body))
+    assert failure.code == code
     assert config.read_bytes() == before
 
 
@@ -93,9 +92,10 @@ async def test_secrets_are_masked_and_keep_their_values_when_they_come_back(tmp_
 async def test_a_masked_value_in_another_place_is_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"command": "x", "env": {"API_TOKEN": SECRET}, "disabled": True}})
     async with on_console(str(config), tmp_path) as stage:
-        with pytest.raises(ApiFailure) as failure:
-            await stage.client().put("/servers/one", {"entry": {"command": "x", "env": {"OTHER_TOKEN": "***"}}})
-    assert (failure.value.status, failure.value.code, failure.value.fix) == (400, "masked", "Enter the value itself.")
+        failure = await refused(
+            stage.client().put("/servers/one", {"entry": {"command": "x", "env": {"OTHER_TOKEN": "***"}}})
+        )
+    assert (failure.status, failure.code, failure.fix) == (400, "masked", "Enter the value itself.")
     assert _servers(config)["one"]["env"] == {"API_TOKEN": SECRET}
 
 
@@ -110,10 +110,9 @@ async def test_a_server_is_removed_from_the_file_and_stopped(tmp_path: Path) -> 
 
 async def test_a_host_without_files_says_so(tmp_path: Path) -> None:
     async with on_console({"lib": library()}, tmp_path) as stage:
-        with pytest.raises(ApiFailure) as failure:
-            await stage.client().post("/servers", {"name": "x", "entry": {"command": "x"}})
-    assert (failure.value.status, failure.value.code) == (409, "no_file")
-    assert failure.value.fix == "To edit a configuration file, run: trunkline console -c FILE"
+        failure = await refused(stage.client().post("/servers", {"name": "x", "entry": {"command": "x"}}))
+    assert (failure.status, failure.code) == (409, "no_file")
+    assert failure.fix == "To edit a configuration file, run: trunkline console -c FILE"
 
 
 async def test_without_any_file_the_first_server_goes_to_the_users_own(
@@ -188,7 +187,6 @@ async def test_a_file_that_cannot_be_read_is_not_reloaded(tmp_path: Path) -> Non
         write_config(tmp_path, {"talker": talker(tmp_path), "more": {"command": "x", "disabled": True}})
         assert (await client.post("/reload"))["added"] == ["more"]
         config.write_text("{")
-        with pytest.raises(ApiFailure) as failure:
-            await client.post("/reload")
-        assert (failure.value.status, failure.value.code) == (409, "not_reloaded")
+        failure = await refused(client.post("/reload"))
+        assert (failure.status, failure.code) == (409, "not_reloaded")
         assert len(stage.host.status()) == 2

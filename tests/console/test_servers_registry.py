@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.support import ApiFailure, library, on_console
+from tests.console.support import library, on_console, refused
 from trunkline.console.server_json import RegistryChoice, fill_in, parse_server_json
 from trunkline.errors import ConfigError
 
@@ -165,9 +165,7 @@ async def test_the_api_parses_a_text_and_fetches_only_public_addresses(tmp_path:
         client = stage.client()
         found = await client.post("/registry", {"text": text})
         assert (found["name"], found["choices"][0]["entry"]) == ("b", {"command": "uvx", "args": ["b"]})
-        with pytest.raises(ApiFailure) as failure:
-            await client.post("/registry", {"url": "http://127.0.0.1:1/server.json"})
-        assert (failure.value.status, failure.value.code) == (502, "not_fetched")
-        with pytest.raises(ApiFailure) as failure:
-            await client.post("/registry", {"text": "{"})
-        assert (failure.value.status, failure.value.code) == (400, "invalid_server_json")
+        failure = await refused(client.post("/registry", {"url": "http://127.0.0.1:1/server.json"}))
+        assert (failure.status, failure.code) == (502, "not_fetched")
+        failure = await refused(client.post("/registry", {"text": "{"}))
+        assert (failure.status, failure.code) == (400, "invalid_server_json")

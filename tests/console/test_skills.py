@@ -41,19 +41,6 @@ async def test_the_files_of_a_skill_are_items_although_they_are_not_listed(tmp_p
             await page.get(f"/items/resource/{quote('office/skill://pdf/other.md', safe='')}")
 
 
-async def test_a_rule_can_ask_about_a_skill(tmp_path: Path) -> None:
-    add_skill(tmp_path / "skills", "pdf")
-    rules = policy('[[rule]]\neffect = "ask"\nserver = "office"\nskill = "*"\n')
-    made = Server("office", skills=tmp_path / "skills")
-    async with on_console({"office": made}, tmp_path, policy=rules) as stage, stage.client().listen() as page:
-        [row] = (await page.get("/catalog"))["skills"]
-        call = (await page.post("/calls", {"kind": "skill", "id": row["id"]}))["call"]["id"]
-        item = await page.item("approval")
-        assert (item["act"], item["call"]) == ("skill", call)
-        await page.post(f"/inbox/{item['id']}", {"allow": True})
-        assert (await page.finished(call))["state"] == "done"
-
-
 async def test_a_skill_is_allowed_with_the_tools_that_it_requests(tmp_path: Path) -> None:
     home = add_skill(tmp_path / "skills", "pdf")
     (home / "SKILL.md").write_text("---\nname: pdf\ndescription: D\nallowed-tools: wipe\n---\n\nUse wipe.\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import command
-from tests.console.support import ApiClient, ApiFailure, library, on_console, policy
+from tests.console.support import ApiClient, library, on_console, policy, refused
 from tests.host.test_host import ROOT, process
 from tests.transports.http.serving_support import running
 from trunkline import Client, Context, Server
@@ -415,16 +415,14 @@ async def test_rows_are_cleared(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/traffic/999999", "/traffic/x", "/traffic/-1"])
 async def test_a_row_that_is_not_kept_is_not_found(path: str, tmp_path: Path) -> None:
     async with on_console({"library": library()}, tmp_path) as console:
-        with pytest.raises(ApiFailure) as failed:
-            await console.client().get(path)
-        assert failed.value.status == 404
+        failed = await refused(console.client().get(path))
+        assert failed.status == 404
 
 
 async def test_a_filter_must_be_readable(tmp_path: Path) -> None:
     async with on_console({"library": library()}, tmp_path) as console:
-        with pytest.raises(ApiFailure) as failed:
-            await console.client().get("/traffic", after="x")
-        assert failed.value.code == "invalid_request"
+        failed = await refused(console.client().get("/traffic", after="x"))
+        assert failed.code == "invalid_request"
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------
@@ -485,16 +483,13 @@ async def test_only_requests_of_ours_can_be_sent_again(tmp_path: Path) -> None:
             await client.call("tool", "library/find", {"title": "Emma"})
         await console.host.restart("library")
         response = await row_of(client, "tools/call", "response")
-        with pytest.raises(ApiFailure) as failed:
-            await client.post(f"/traffic/{response['seq']}/replay")
-        assert failed.value.code == "not_a_request"
+        failed = await refused(client.post(f"/traffic/{response['seq']}/replay"))
+        assert failed.code == "not_a_request"
         opening = await row_of(client, "initialize")
-        with pytest.raises(ApiFailure) as failed:
-            await client.post(f"/traffic/{opening['seq']}/replay")
-        assert failed.value.code == "not_repeatable"
-        with pytest.raises(ApiFailure) as failed:
-            await client.post("/calls", {"kind": "request", "id": "library/tools/call", "arguments": {}})
-        assert failed.value.code == "invalid_request"
+        failed = await refused(client.post(f"/traffic/{opening['seq']}/replay"))
+        assert failed.code == "not_repeatable"
+        failed = await refused(client.post("/calls", {"kind": "request", "id": "library/tools/call", "arguments": {}}))
+        assert failed.code == "invalid_request"
 
 
 # --- recordings and differences --------------------------------------------------------------------------------------
@@ -542,9 +537,8 @@ async def test_a_recording_of_the_command_line_accepts_it(tmp_path: Path) -> Non
 
 async def test_what_was_not_observed_cannot_be_recorded(tmp_path: Path) -> None:
     async with on_console({"library": library()}, tmp_path) as console:
-        with pytest.raises(ApiFailure) as failed:
-            await console.client().post("/traffic/recording", {"server": "nobody"})
-        assert failed.value.status == 404
+        failed = await refused(console.client().post("/traffic/recording", {"server": "nobody"}))
+        assert failed.status == 404
 
 
 async def test_questions_of_a_server_are_part_of_a_recording(tmp_path: Path) -> None:

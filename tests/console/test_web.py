@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
+import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,10 +18,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from tests.console.support import ApiFailure, OpenConsole, library, on_console, write_page
+from tests.console.support import OpenConsole, library, on_console, refused, write_page
 from tests.host.gateway.support import until
 from tests.support import BOUND
 from trunkline.console import web
+from trunkline.console.login_files import LoginFiles
 from trunkline.console.web import page_policy
 from trunkline.errors import ConfigError
 
@@ -263,9 +267,8 @@ async def test_secrets_are_masked_in_whatever_leaves(tmp_path: Path) -> None:
             assert item["title"] == "say ***"
             opened.console.events.publish("notice", text='it is pass"word-1234')
             assert (await page.event("notice"))["text"] == "it is ***"
-        with pytest.raises(ApiFailure) as failure:
-            await opened.client().get('/items/tool/pass"word-1234')
-        assert "word-1234" not in str(failure.value)
+        failure = await refused(opened.client().get('/items/tool/pass"word-1234'))
+        assert "word-1234" not in str(failure)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
@@ -342,3 +345,100 @@ async def raw(opened: OpenConsole, text: str) -> bytes:
             return await reader.read()
     finally:
         writer.close()
+
+
+# --- login files -----------------------------------------------------------------------------------------------------
+
+
+async def code_in(opened: OpenConsole) -> tuple[Path, str]:
+    """Request a login file; return its path and the code in it."""
+    file = Path((await opened.client().post("/login-file"))["file"])
+    content = await asyncio.to_thread(file.read_text)
+    code = re.search(rf'url={re.escape(opened.address.origin)}/#code=([\w-]+)"', content)
+    assert code is not None, content
+    return file, code.group(1)
+
+
+async def test_a_login_file_is_its_owners_and_its_code_is_exchanged_for_the_token_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    async with stage(tmp_path) as opened:
+        file, code = await code_in(opened)
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert opened.address.token not in file.read_text()
+        login: dict[str, Any] = {"method": "POST", "headers": {"Authorization": f"Bearer {code}"}}
+        status, _, content = await send(opened, "/api/login", **login)
+        assert (status, json.loads(content)) == (200, {"token": opened.address.token})
+        assert not file.exists()
+        status, _, content = await send(opened, "/api/login", **login)
+        assert (status, json.loads(content)["error"]["code"]) == (401, "unauthorized")
+        unused, _ = await code_in(opened)
+    assert not unused.exists()
+
+
+async def test_a_login_file_needs_the_token_and_a_code_the_page_of_the_console(tmp_path: Path) -> None:
+    async with stage(tmp_path) as opened:
+        status, _, _ = await send(opened, "/api/login-file", method="POST")
+        assert status == 401
+        foreign = {"Authorization": "Bearer x", "Sec-Fetch-Site": "cross-site"}
+        status, _, _ = await send(opened, "/api/login", method="POST", headers=foreign)
+        assert status == 403
+
+
+async def test_a_code_that_is_too_old_is_worth_nothing(tmp_path: Path) -> None:
+    files = LoginFiles("the-token", seconds=0.01)
+    path = await files.create(tmp_path, "http://127.0.0.1:1")
+    code = path.read_text().split("#code=")[1].split('"')[0]
+    await until(lambda: not path.exists())
+    assert files.exchange(code) is None
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+LONG_TEXTS = """
+import { Markdown } from "./markdown.js";
+const beginnings = ["[a](", "[a](b ", "**", "- ", "1. a\\n", "> ", "|", "`", "~~a", "a|b\\n-|-\\n", "![", "# "];
+const texts = beginnings.flatMap((text) => [
+  text + "b".repeat(100_000), text + " ".repeat(100_000) + "\\rb", text.repeat(100_000 / text.length),
+]);
+const slowest = texts.map((text) => {
+  const began = performance.now();
+  Markdown({ text });
+  return [performance.now() - began, text.slice(0, 20)];
+}).sort((a, b) => b[0] - a[0])[0];
+console.log(JSON.stringify(slowest));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not here")
+def test_no_markdown_of_a_hundred_thousand_characters_takes_seconds(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "ui.js").write_text("export const html = (...parts) => parts; export const Icon = null;")
+    shutil.copy(web.STATIC / "js" / "markdown.js", tmp_path)
+    (tmp_path / "run.js").write_text(LONG_TEXTS)
+    done = subprocess.run(["node", "run.js"], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    milliseconds, text = json.loads(done.stdout)
+    assert milliseconds < 2000, text
+
+
+async def test_connections_that_send_no_request_lock_nobody_out(tmp_path: Path) -> None:
+    async with stage(tmp_path) as opened:
+        origin = urlsplit(opened.address.origin)
+        streams = [await asyncio.open_connection(origin.hostname, origin.port) for _ in range(300)]
+        for _, writer in streams:
+            writer.write(b"POST /api/login HTTP/1.1\r\nHost: ")
+        status, _, _ = await send(opened, "/api/state", headers=bearer(opened))
+        assert status == 200
+        # Nor those that were answered, and whose body never ends.
+        head = f"POST /api/login HTTP/1.1\r\nHost: {origin.netloc}\r\nContent-Length: 9\r\n\r\n".encode()
+        others = [await asyncio.open_connection(origin.hostname, origin.port) for _ in range(300)]
+        for _, writer in others:
+            writer.write(head)
+        async with aiohttp.ClientSession() as another:
+            status, _, _ = await send(
+                OpenConsole(opened.console, opened.address, another), "/api/state", headers=bearer(opened)
+            )
+        assert status == 200
+        for _, writer in (*streams, *others):
+            writer.close()

@@ -189,6 +189,7 @@ async def healthy(port: int, image: Image) -> None:
                 return
 
 
+@pytest.mark.slow
 async def test_the_steps_make_a_server_that_answers(image: Image) -> None:
     with container(image) as (http, metrics):
         await healthy(metrics, image)
@@ -198,6 +199,7 @@ async def test_the_steps_make_a_server_that_answers(image: Image) -> None:
             await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{http}/mcp", b"{}", 10)
 
 
+@pytest.mark.slow
 def test_the_image_has_no_more_packages_than_it_needs(image: Image) -> None:
     found = {path.name.split("-")[0].lower() for path in (image.folder / "opt").rglob("*.dist-info")}
     assert {"trunkline", "uvicorn", "redis"} <= found

@@ -29,7 +29,7 @@ pytestmark = [needs_redis, needs_nginx]
 
 PUBLIC = "mcp.example.com"
 ASKED: dict[str, Any] = {"elicitation": {}}
-STREAMABLE = [*HANDSHAKE_NAMES[1:], NEWEST.name]
+ERAS = [HANDSHAKE_NAMES[-1], NEWEST.name]
 
 
 class Site(NamedTuple):
@@ -109,7 +109,7 @@ def text(message: Any) -> str:
     return str(message["result"]["content"][0]["text"])
 
 
-@pytest.mark.parametrize("revision", STREAMABLE)
+@pytest.mark.parametrize("revision", ERAS)
 async def test_both_machines_serve_each_client(site: Site, revision: str) -> None:
     # Two clients, since each has an open stream at one of the machines, and nginx counts it.
     async with clients(site, 2, revision=revision) as (one, other):
@@ -118,11 +118,13 @@ async def test_both_machines_serve_each_client(site: Site, revision: str) -> Non
             assert served == {str(machine.process.pid) for machine in site.machines}
 
 
+@pytest.mark.slow
 async def test_the_transport_of_2024_is_served(site: Site) -> None:
     async with clients(site, 1, revision=HANDSHAKE_NAMES[0], path="/sse") as (client,):
         assert (await client.call_tool("walk", {"n": 3})).content[0].text == "walked"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_events_are_not_buffered(site: Site) -> None:
     async with web_client(site) as (client, front):
         await client.open(front)
@@ -154,6 +156,7 @@ async def test_a_stream_is_resumed_at_the_other_machine_without_a_gap(site: Site
         assert (said, text(message)) == ([f"step {n}" for n in range(40)], "walked")
 
 
+@pytest.mark.slow
 async def test_a_change_on_any_machine_reaches_listeners_of_both_once(site: Site) -> None:
     async with (
         clients(site, 3) as (one, other, changing),
@@ -167,6 +170,7 @@ async def test_a_change_on_any_machine_reaches_listeners_of_both_once(site: Site
         assert (first._pending, second._pending) == ({}, {})
 
 
+@pytest.mark.slow
 async def test_a_machine_that_is_killed_interrupts_only_its_own_requests(own_site: Site) -> None:
     async with web_client(own_site) as (client, front), clients(own_site, 1) as (stateless,):
         await client.open(front, ASKED)

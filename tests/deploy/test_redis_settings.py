@@ -22,15 +22,15 @@ FILE = Path(__file__).parents[2] / "deploy" / "redis.conf"
 pytestmark = needs_redis
 
 
-@pytest.fixture
-def configured(tmp_path: Path) -> Iterator[tuple[int, str]]:
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
     """Run redis-server with the file, its commented user included; return its port and the user's URL."""
     text = FILE.read_text(encoding="utf-8")
     users = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   user trunkline")]
     assert len(users) == 1
-    port = free_port()
-    written = tmp_path / "redis.conf"
-    written.write_text(f"{text}\nport {port}\ndir {tmp_path}\n{users[0]}\n", encoding="utf-8")
+    port, folder = free_port(), tmp_path_factory.mktemp("redis")
+    written = folder / "redis.conf"
+    written.write_text(f"{text}\nport {port}\ndir {folder}\n{users[0]}\n", encoding="utf-8")
     program = shutil.which("redis-server")
     assert program is not None
     process = subprocess.Popen([program, str(written)], stdout=subprocess.DEVNULL)

@@ -20,23 +20,17 @@ from trunkline import Client, RequestFailed
 from trunkline.types import ElicitRequestParams
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+#: The servers that need neither a port nor settings.
+PROGRAMS = (
+    *("both_eras", "composition", "dependencies", "generator", "hello"),
+    *("middleware", "pydantic_models", "weather", "weather_app"),
+)
 each_era = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "both_eras",
-        "composition",
-        "dependencies",
-        "generator",
-        "hello",
-        "middleware",
-        "pydantic_models",
-        "weather",
-        "weather_app",
-    ],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 async def test_an_example_runs_as_a_program_and_lists_its_tools(name: str) -> None:
     async with Client(EXAMPLES / name / "server.py") as client:
         assert await client.list_tools()

@@ -23,6 +23,7 @@ from tests.support import run_async
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_tour_shows_servers_consent_review_denial_and_the_trail(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

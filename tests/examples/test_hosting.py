@@ -2,10 +2,4 @@
 
 from __future__ import annotations
 
-from examples.hosting.test_hosting import (
-    served,
-    test_a_gateway_serves_both_as_one,
-    test_a_script_uses_two_servers,
-)
-
-__all__ = ["served", "test_a_gateway_serves_both_as_one", "test_a_script_uses_two_servers"]
+from examples.hosting.test_hosting import *  # noqa: F403

@@ -7,19 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from examples.weather_app.server import make_server
-from examples.weather_app.test_weather_app import (
-    test_a_host_that_shows_pages_reads_the_page_of_the_tool,
-    test_a_name_that_is_none_is_an_error_for_the_model,
-    test_another_host_gets_one_tool_and_text,
-)
+from examples.weather_app.test_weather_app import *  # noqa: F403
 from tests.extensions.apps.page_host import needs_node, shown
 from trunkline import Client
-
-__all__ = [
-    "test_a_host_that_shows_pages_reads_the_page_of_the_tool",
-    "test_a_name_that_is_none_is_an_error_for_the_model",
-    "test_another_host_gets_one_tool_and_text",
-]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HTML = EXAMPLES / "weather_app" / "panel.html"

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /
 
 
 # So long that a machine busy with other tests makes no difference; by itself it takes seconds.
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_what_goes_wrong_at_some_servers_costs_the_others_nothing() -> None:
     told: list[str] = []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trunkline.types as t
+from tests.host.gateway.support import until
 from tests.support import run_async
 from trunkline import Server
 from trunkline.host.authorization.policy.loader import parse_policy
@@ -77,7 +78,10 @@ async def test_a_server_that_was_taken_out_is_forgotten(tmp_path: Path) -> None:
         await host.call_tool("a/ping")
         upstream = weakref.ref(host._open.core.upstream("a"))
         await host.remove_server("a")
+
+        def is_forgotten() -> bool:
+            gc.collect()
+            return upstream() is None
+
         # Its owner is done in the next turns of the loop.
-        await asyncio.sleep(0.05)
-        gc.collect()
-        assert upstream() is None
+        await until(is_forgotten)

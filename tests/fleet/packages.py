@@ -86,10 +86,25 @@ CLIENT_ENVIRONMENTS = (
     Environment("agno", PYPI, ("agno==3.1.10", "fastmcp==4.1.2", "openai")),
     Environment("mcp-use", PYPI, ("mcp-use==1.7.1",)),
     Environment("google-adk", PYPI, ("google-adk[mcp]==2.13.0",)),
+    Environment("semantic-kernel", PYPI, ("semantic-kernel[mcp]==1.45.0",)),
+    Environment("agent-framework", PYPI, ("agent-framework-core==1.23.0", "mcp==2.3.0", "tenacity==9.1.2")),
+    Environment("haystack", PYPI, ("mcp-haystack==2.1.1",)),
+    Environment("crewai", PYPI, ("crewai-tools[mcp]==1.15.30",)),
+    Environment("beeai", PYPI, ("beeai-framework[mcp]==0.1.85",)),
+    Environment("dspy", PYPI, ("dspy[mcp]==3.4.1",)),
+    Environment("camel", PYPI, ("camel-ai==0.2.90", _SDK_1)),
     Environment("typescript-1", NPM, ("@modelcontextprotocol/sdk@1.32.2",)),
     Environment("typescript-2", NPM, ("@modelcontextprotocol/client@2.4.0",)),
     Environment("ai-sdk", NPM, ("@ai-sdk/mcp@1.0.101", "zod@4.6.7", "@modelcontextprotocol/sdk@1.32.2")),
-    Environment("langchain-js", NPM, ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1")),
+    # Without these versions npm finds a release of langgraph that needs a core which is not published.
+    Environment(
+        "langchain-js",
+        NPM,
+        ("@langchain/mcp-adapters@1.1.4", "@langchain/core@1.2.13", "@langchain/langgraph@1.4.10", "zod@4.6.7"),
+    ),
+    Environment("openai-agents-js", NPM, ("@openai/agents@0.20.0",)),
+    Environment("mastra", NPM, ("@mastra/mcp@2.0.0",)),
+    Environment("llama-index-js", NPM, ("@llamaindex/tools@0.2.1",)),
 )
 
 ENVIRONMENTS = {environment.name: environment for environment in (*SERVER_ENVIRONMENTS, *CLIENT_ENVIRONMENTS)}

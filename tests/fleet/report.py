@@ -152,7 +152,7 @@ connection. {run}
   (`--search off`); nothing else differs from its defaults.
 - **Clients.** Each client lists and calls the official server `everything` directly, over stdio and over HTTP. Where
   that works, it must see the same tools and results through a gateway without any option: `trunkline serve -c mcp.json`
-  for stdio, with `--http 0` for HTTP.
+  for stdio, with `--http 0` for HTTP. Each client has the timeouts it comes with; some give up after five seconds.
 - **Flags and pins.** All servers run behind one gateway. No definition may be flagged, hidden or changed.
 - **Restarts.** The gateway is started again with the same servers, each delayed by up to {delay:g} seconds, drawn from
   the seed. No tool may be lost, neither in the first list of a client nor when all servers are ready.
@@ -176,7 +176,7 @@ _AGAIN = """\
 
 ## Repeat it
 
-    make fleet                 # install the packages into .fleet (2.6 GB), measure, print the tables
+    make fleet                 # install the packages into .fleet (5 GB), measure, print the tables
     make fleet ONLY=git        # one server or client
     make fleet SEED=2          # other delays
     make fleet DOCS=1          # write this page
@@ -241,7 +241,7 @@ def _first_start(together: Together | None) -> str:
     first = together.restarts[0].at_first
     return (
         f"At the very first start, of which nothing is kept, the first list had {first} of {together.tools} tools after"
-        " the\nten seconds of `--wait`. The client is told when the list changes; from the second start on the first"
+        " the\nfour seconds of `--wait`. The client is told when the list changes; from the second start on the first"
         " list is whole.\n\n"
     )
 

@@ -75,7 +75,8 @@ def _reference() -> PublicServer:
 
 def _install(plan: Plan, clients: Sequence[ThirdPartyClient], tell: Callable[[str], None]) -> dict[str, str]:
     """Install what is needed; return what is missing all the same, with the reason."""
-    names = [server.environment for server in plan.servers()] + [client.environment for client in clients]
+    servers = plan.servers() if set(plan.parts) - {"clients"} else []
+    names = [server.environment for server in servers] + [client.environment for client in clients]
     if clients:
         names.append(_reference().environment)
     needed = [ENVIRONMENTS[name] for name in dict.fromkeys(names) if name]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import trunkline.types as t
 from tests.extensions.apps.weather import HTML, PANEL, marking, weather
 from tests.host.chat.support import calls, talking
 from tests.host.gateway.support import UPSTREAMS, allow, revisions_of
@@ -146,16 +145,3 @@ def test_a_tool_that_becomes_one_of_a_page_is_not_called_any_more(tmp_path: Path
 
     assert "There is no tool" in run_async(main())
     assert called == []
-
-
-def test_a_definition_of_any_shape_makes_an_item() -> None:
-    from trunkline.host.config.model import ServerSettings
-    from trunkline.host.upstreams.catalog.catalog import build_catalog
-    from trunkline.host.upstreams.catalog.items import Offering
-
-    metas: list[Any] = [{"ui": 7}, {"ui": {"resourceUri": 7, "visibility": "app"}}, {"ui": {"visibility": [7]}}]
-    tools = [t.Tool(name=f"t{number}", input_schema={"type": "object"}, meta=meta) for number, meta in enumerate(metas)]
-    offering = Offering(revision="any", capabilities={"extensions": 7}, tools=tuple(tools))
-    catalog = build_catalog({"s": offering}, {"s": ServerSettings()}, counter=1)
-    assert [item.for_model for item in catalog.tools.values()] == [True, True, False]
-    assert offering.has_apps

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.host.gateway.support import NEW, UPSTREAMS, on_stage, quiet, revisions_of, until
 from trunkline import Server
-from trunkline.errors import ServerUnavailable
 from trunkline.host.upstreams.routing.channels import GATEWAYS
 
 
@@ -42,17 +39,6 @@ async def test_followers_get_the_changed_lists_once_per_loop_iteration(tmp_path:
     assert told == [("tools",)]
 
 
-async def test_a_catalog_that_was_taken_does_not_change(tmp_path: Path) -> None:
-    made = server("one")
-    async with on_stage({"a": made}, tmp_path) as stage:
-        before = stage.host.catalog
-        await until(made.hub.listeners)
-        made.add_tool(_nothing, name="two")
-        await until(lambda: stage.host.catalog is not before)
-        assert (list(before.tools), list(stage.host.catalog.tools)) == (["a/one"], ["a/one", "a/two"])
-        assert stage.host.catalog.counter > before.counter
-
-
 async def test_a_list_that_is_the_same_again_is_no_change(tmp_path: Path) -> None:
     told: list[tuple[str, ...]] = []
     made = server("one")
@@ -70,12 +56,6 @@ async def test_a_change_right_after_the_start_is_not_missed(upstream: str, tmp_p
     async with on_stage({"a": made}, tmp_path) as stage:
         made.add_tool(_nothing, name="two")
         await until(lambda: len(stage.host.catalog.tools) == 2)
-
-
-async def test_a_server_that_is_not_there_cannot_be_used(tmp_path: Path) -> None:
-    async with on_stage({}, tmp_path) as stage:
-        with pytest.raises(ServerUnavailable, match="no server 'x'"):
-            stage.gateway.core.upstream("x")
 
 
 async def test_what_leads_back_to_the_host_is_not_in_its_catalog(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,10 +16,9 @@ import pytest
 import trunkline.types as t
 from tests.host.gateway.support import allow, gone, until
 from trunkline import ConfigError, Context, Server, ToolError
-from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
+from trunkline.errors import InvalidParams, PolicyDenied
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
 from trunkline.host.authorization.policy.loader import parse_policy
-from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.events import ActCompleted, CatalogChanged, ConsentAsked, ServerStateChanged
 from trunkline.host.host import Host
 from trunkline.protocol.revisions import REVISION_NAMES
@@ -97,16 +97,15 @@ async def test_a_host_is_opened_from_a_file(tmp_path: Path) -> None:
         assert (await host.call_tool("a/pid")).text.isdigit()
 
 
-async def test_a_host_is_opened_from_several_files_a_table_and_servers(tmp_path: Path) -> None:
+async def test_a_host_is_opened_from_a_file_a_document_and_servers(tmp_path: Path) -> None:
     one = written(tmp_path, "one.json", {"a": process()})
-    two = written(tmp_path, "two.json", {"b": process()})
-    async with open_host(str(one), two, {"c": library()}, folder=tmp_path) as host:
+    async with open_host(str(one), {"mcpServers": {"b": process()}}, {"c": library()}, folder=tmp_path) as host:
         assert sorted(host.catalog.servers) == ["a", "b", "c"]
 
 
-async def test_a_table_may_be_a_whole_document(tmp_path: Path) -> None:
-    async with open_host({"mcpServers": {"a": process()}}, folder=tmp_path) as host:
-        assert list(host.catalog.tools) == ["a/pid"]
+async def test_a_host_is_opened_from_a_python_file(tmp_path: Path) -> None:
+    async with open_host({"hello": ROOT / "examples" / "hello" / "server.py"}, folder=tmp_path) as host:
+        assert list(host.catalog.tools) == ["hello/greet"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,8 @@ async def test_a_table_may_be_a_whole_document(tmp_path: Path) -> None:
     [
         pytest.param("missing.json", "missing.json", id="no file"),
         pytest.param(7, "int is not a configuration", id="number"),
-        pytest.param({"a": 7}, "give an mcpServers entry or a Server", id="no entry"),
+        pytest.param({"a": 7}, "give an mcpServers entry, a Server or a .py file", id="no entry"),
+        pytest.param({"a": "none.py"}, "no Python file none.py", id="no file"),
     ],
 )
 async def test_what_is_no_configuration_is_refused(source: object, words: str, tmp_path: Path) -> None:
@@ -143,18 +143,6 @@ async def test_a_policy_may_be_the_path_of_a_file(tmp_path: Path) -> None:
             await host.call_tool("a/lend", {"title": "x"})
 
 
-async def test_a_policy_that_cannot_be_read_opens_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="missing"):
-        async with open_host({"a": library()}, folder=tmp_path, policy=tmp_path / "missing.toml"):
-            pass
-
-
-async def test_a_policy_of_another_type_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="policy= is a Policy or the path of a TOML file, not dict"):
-        async with open_host({"a": library()}, folder=tmp_path, policy={"rules": []}):
-            pass
-
-
 async def test_a_refusal_in_a_program_names_the_options_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +153,7 @@ async def test_a_refusal_in_a_program_names_the_options_of_the_host(
     assert "pass consent= to Host.open" in str(refused.value)
     assert "policy=" in str(refused.value)
     assert "--" not in str(refused.value)
+    assert re.search("not trusted|untrusted", str(refused.value))
 
 
 async def test_two_hosts_in_one_process_do_not_meet(tmp_path: Path) -> None:
@@ -212,11 +201,6 @@ async def test_a_host_may_be_opened_again_but_not_twice_at_once(tmp_path: Path) 
         assert (await host.call_tool("a/lend", {"title": "x"})).data == {"x": 7}
 
 
-async def test_a_host_without_servers_is_one(tmp_path: Path) -> None:
-    async with open_host({}, folder=tmp_path) as host:
-        assert (host.status(), list(host.catalog.tools)) == ([], [])
-
-
 # --- using -----------------------------------------------------------------------------------------------------------
 
 
@@ -235,11 +219,6 @@ async def test_everything_is_used_by_its_id(tmp_path: Path) -> None:
     assert (genres.values, numbers.values) == (["novel"], ["1"])
 
 
-async def test_a_wire_name_is_as_good_as_an_id(tmp_path: Path) -> None:
-    async with open_host({"a": library()}, folder=tmp_path) as host:
-        assert (await host.call_tool("a__lend", {"title": "x"})).data == {"x": 7}
-
-
 @pytest.mark.parametrize(
     ("use", "words"),
     [
@@ -255,13 +234,6 @@ async def test_a_name_that_is_none_is_refused_with_the_nearest(use: Any, words: 
             await use(host)
 
 
-async def test_a_uri_that_two_servers_have_is_not_found(tmp_path: Path) -> None:
-    async with open_host({"a": library(), "b": library()}, folder=tmp_path) as host:
-        with pytest.raises(InvalidParams):
-            await host.read_resource("book://1")
-        assert (await host.read_resource("b/book://1"))[0].text == "Emma"
-
-
 async def test_a_tool_that_fails_raises_unless_its_answer_is_wanted(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         with pytest.raises(ToolError, match="do not burn"):
@@ -269,35 +241,9 @@ async def test_a_tool_that_fails_raises_unless_its_answer_is_wanted(tmp_path: Pa
         assert (await host.call_tool("a/burn", raise_on_error=False)).is_error
 
 
-async def test_a_server_that_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
-    async with open_host({"a": library()}, folder=tmp_path) as host:
-        item = host.catalog.tools["a/lend"]
-        await host.remove_server("a")
-        with pytest.raises(ServerUnavailable, match="no server 'a'"):
-            await host._open.core.call_tool(item, {}, host._requester(None))
-
-
 # --- consent ---------------------------------------------------------------------------------------------------------
 
 ASK = parse_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "a"\ntool = "*"\n', file="policy.toml")
-
-
-async def test_without_anybody_to_ask_the_answer_is_no(tmp_path: Path) -> None:
-    async with open_host({"a": library()}, folder=tmp_path, policy=ASK) as host:
-        with pytest.raises(PolicyDenied, match="change the effect of that rule"):
-            await host.call_tool("a/lend", {"title": "x"})
-
-
-async def test_a_callback_consents_and_may_change_the_arguments(tmp_path: Path) -> None:
-    seen: list[ApprovalRequest] = []
-
-    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
-        seen.append(question)
-        return ApprovalAnswer(allow=True, arguments={"title": "Emma", "days": 1})
-
-    async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent) as host:
-        assert (await host.call_tool("a/lend", {"title": "Dune", "days": 99})).data == {"Emma": 1}
-    assert [(each.act.name, each.arguments) for each in seen] == [("lend", {"title": "Dune", "days": 99})]
 
 
 async def test_consent_for_a_session_is_that_sessions(tmp_path: Path) -> None:
@@ -329,16 +275,6 @@ async def test_consent_for_always_outlives_the_host(tmp_path: Path) -> None:
     assert len(seen) == 1
 
 
-async def test_a_question_without_an_answer_is_denied_after_its_deadline(tmp_path: Path) -> None:
-    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent, consent_seconds=0.05) as host:
-        with pytest.raises(PolicyDenied, match=r"about a/lend was not answered within 0\.05 s"):
-            await host.call_tool("a/lend", {"title": "x"})
-
-
 # --- while it runs ---------------------------------------------------------------------------------------------------
 
 
@@ -366,17 +302,10 @@ async def test_servers_come_and_go_while_others_work(tmp_path: Path) -> None:
             await host.remove_server("b")
 
 
-async def test_a_process_that_is_removed_is_gone(tmp_path: Path) -> None:
-    async with open_host({"a": process()}, folder=tmp_path) as host:
-        pid = int((await host.call_tool("a/pid")).text)
-        await host.remove_server("a")
-        assert gone(pid)
-
-
 async def test_a_server_put_in_anothers_place_is_used_from_then_on(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         other = Server("other")
-        other.add_tool(_hello)
+        other.add_tool(hello)
         await host.add_server("a", other)
         await until(lambda: list(host.catalog.tools) == ["a/hello"])
         assert (await host.call_tool("a/hello")).data == "hello"
@@ -385,9 +314,6 @@ async def test_a_server_put_in_anothers_place_is_used_from_then_on(tmp_path: Pat
 async def hello() -> str:
     """Greet."""
     return "hello"
-
-
-_hello = hello
 
 
 async def test_a_reload_touches_only_what_changed(tmp_path: Path) -> None:
@@ -489,15 +415,6 @@ async def test_a_server_sees_its_own_calls_and_nothing_of_the_session(tmp_path: 
     assert "private" not in str(seen)
     assert host._session is not None
     assert host._session.id not in str(seen)
-
-
-async def test_defaults_hold_without_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.host.assembly.config_folder", lambda: tmp_path)
-
-    async with Host.open({"a": library()}, folder=tmp_path / "state", audit=False) as host:
-        assert host.policy.rules == Policy().rules
-        with pytest.raises(PolicyDenied, match=r"not trusted|untrusted"):
-            await host.call_tool("a/lend", {"title": "x"})
 
 
 async def test_servers_get_the_client_info_of_the_host(tmp_path: Path) -> None:

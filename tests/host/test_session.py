@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import run_async
 from trunkline.errors import RequestFailed
 from trunkline.host.session import CallBudget, HostSession
-from trunkline.protocol.caller import Principal
 
 
 class Clock:
@@ -31,10 +29,6 @@ def used(budget: CallBudget, times: int) -> int:
         budget.leave()
         through += 1
     return through
-
-
-def test_a_budget_without_a_rate_lets_everything_through() -> None:
-    assert used(CallBudget(Clock(), per_minute=None, concurrent=1), 10_000) == 10_000
 
 
 @pytest.mark.parametrize("per_minute", [1, 60, 600])
@@ -84,12 +78,3 @@ def test_session_ids_cannot_be_guessed() -> None:
     names = {HostSession(now=Clock()).id for _ in range(100)}
     assert len(names) == 100
     assert all(len(name) == 16 for name in names)
-
-
-def test_a_session_knows_who_it_is_of() -> None:
-    assert HostSession(now=Clock()).subject is None
-    assert HostSession(now=Clock(), principal=Principal(subject="ada")).subject == "ada"
-
-
-def test_a_session_that_did_nothing_can_be_closed() -> None:
-    run_async(HostSession(now=Clock()).aclose())

@@ -80,14 +80,6 @@ async def test_approved_tools_need_no_further_question_and_others_do(tmp_path: P
     assert person.kinds == ["skill", "tool"]
 
 
-async def test_without_the_extra_choice_nothing_is_allowed(tmp_path: Path) -> None:
-    person = Person("session")
-    async with opened(tmp_path, {"a": office(tmp_path / "skills")}, consent=person) as host:
-        await host.load_skill("a/notes")
-        await host.call_tool("a/wipe")
-    assert person.kinds == ["skill", "tool"]
-
-
 async def test_a_glob_is_for_tools_of_the_skills_own_server(tmp_path: Path) -> None:
     person, other = Person("all-tools"), Server("other")
     other.add_tool(lambda: "wiped", name="wipe", description="Wipe.")
@@ -132,15 +124,6 @@ async def test_an_approval_that_cannot_be_checked_ends(tmp_path: Path) -> None:
     async with opened(tmp_path, {"a": office(skills)}, consent=person) as host:
         await host.load_skill("a/notes")
         (skills / "notes/SKILL.md").unlink()
-        await host.call_tool("a/wipe")
-    assert person.kinds == ["skill", "tool"]
-
-
-async def test_the_approval_ends_with_the_session(tmp_path: Path) -> None:
-    person, skills = Person(), tmp_path / "skills"
-    async with opened(tmp_path, {"a": office(skills)}, consent=person) as host:
-        await host.load_skill("a/notes")
-    async with opened(tmp_path, {"a": office(skills)}, consent=person) as host:
         await host.call_tool("a/wipe")
     assert person.kinds == ["skill", "tool"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.extensions.skills.made import add_skill
 from tests.host.chat.support import calls, talking
 from tests.host.gateway.support import UPSTREAMS, allow, revisions_of
 from trunkline import Host, Server
-from trunkline.errors import InvalidParams, PolicyDenied, VerificationError
+from trunkline.errors import InvalidParams, PolicyDenied
 from trunkline.host import ApprovalAnswer, ApprovalRequest
 from trunkline.host.authorization.policy.loader import parse_policy
 
@@ -108,14 +107,6 @@ async def test_an_approval_holds_for_these_files_only(tmp_path: Path) -> None:
     assert len(person.asked) == 3
 
 
-async def test_an_approval_outlives_the_host(tmp_path: Path) -> None:
-    person = Person()
-    for _ in range(2):
-        async with opened(tmp_path, {"a": handbook(tmp_path / "skills")}, consent=person) as host:
-            await host.load_skill("a/release-notes")
-    assert person.names == ["a/release-notes"]
-
-
 async def test_a_nested_skill_needs_its_own_approval(tmp_path: Path) -> None:
     person = Person()
     async with opened(tmp_path, {"a": handbook(tmp_path / "skills")}, consent=person) as host:
@@ -125,17 +116,6 @@ async def test_a_nested_skill_needs_its_own_approval(tmp_path: Path) -> None:
         assert person.names == ["a/release-notes"]
         await host.load_skill("a/translate")
     assert person.names == ["a/release-notes", "a/translate"]
-
-
-async def test_a_change_of_a_nested_skill_is_one_of_both(tmp_path: Path) -> None:
-    skills, person = tmp_path / "skills", Person()
-    async with opened(tmp_path, {"a": handbook(skills)}, consent=person) as host:
-        await host.load_skill("a/release-notes")
-        await host.load_skill("a/translate")
-        add_skill(skills, "release-notes/translate", description="Translate everything")
-        await host.load_skill("a/release-notes")
-        await host.load_skill("a/translate")
-    assert person.names == ["a/release-notes", "a/translate"] * 2
 
 
 async def test_a_generated_skill_is_asked_about_each_time(tmp_path: Path) -> None:
@@ -148,21 +128,6 @@ async def test_a_generated_skill_is_asked_about_each_time(tmp_path: Path) -> Non
     assert [each.can_remember for each in person.asked] == [(), ()]
 
 
-async def test_what_a_skill_asks_to_be_allowed_is_shown_and_has_no_effect_alone(tmp_path: Path) -> None:
-    home = add_skill(tmp_path / "skills", "notes")
-    (home / "SKILL.md").write_text("---\nname: notes\ndescription: D\nallowed-tools: wipe other__*\n---\n\nUse wipe.\n")
-    server, person, wiped = Server("s", skills=tmp_path / "skills"), Person(), list[str]()
-    server.add_tool(lambda: wiped.append("x"), name="wipe")
-    async with opened(tmp_path, {"a": server}, consent=person, caller="model") as host:
-        loaded = await host.load_skill("a/notes")
-        assert loaded.requested_tools == ["wipe", "other__*"]
-        assert person.asked[0].arguments is not None
-        assert person.asked[0].arguments["requested tools"] == ["wipe", "other__*"]
-        await host.call_tool("a/wipe")
-    # The call was asked about as always.
-    assert [each.act.kind for each in person.asked] == ["skill", "tool"]
-
-
 async def test_a_rule_decides_about_skills_and_hides_what_is_denied(tmp_path: Path) -> None:
     rules = LOAD + '[[rule]]\neffect = "deny"\nserver = "a"\nskill = "skill://release-notes/translate/*"\n'
     policy = parse_policy(rules + READ, file="policy.toml")
@@ -171,24 +136,6 @@ async def test_a_rule_decides_about_skills_and_hides_what_is_denied(tmp_path: Pa
         await host.load_skill("a/release-notes")
         with pytest.raises(PolicyDenied):
             await host.load_skill("a/skill://release-notes/translate/SKILL.md")
-
-
-async def test_an_unlisted_file_is_refused_while_the_skill_is_used(tmp_path: Path) -> None:
-    skills = tmp_path / "skills"
-    async with opened(tmp_path, {"a": handbook(skills)}, consent=Person()) as host:
-        loaded = await host.load_skill("a/release-notes")
-        (skills / "release-notes/LATER.md").write_text("Later.")
-        with pytest.raises(VerificationError, match="lists no file"):
-            await loaded.read("LATER.md")
-
-
-async def test_loading_is_recorded(tmp_path: Path) -> None:
-    trail = tmp_path / "audit.jsonl"
-    async with opened(tmp_path, {"a": handbook(tmp_path / "skills")}, consent=Person(), audit=trail) as host:
-        await host.load_skill("a/release-notes")
-    entries = [json.loads(line) for line in trail.read_text().splitlines()]
-    about = [(each["stage"], each.get("kind")) for each in entries if "release-notes" in json.dumps(each)]
-    assert ("begun", "skill") in about
 
 
 # --- in a conversation -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What a behaviour of the specification is to the tests: a row with an id, its place, a sentence and its reach.
+"""What a behaviour of the specification is to the tests: a row with an id, its place there and its reach.
 
-The rows stand in ``tables``, one module an area; each has exactly one test, marked with ``behaviour``.
+A row is written on its test, with ``behaviour``; what holds is the name of the test.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec
 
 from msgspec import Struct
-
-from tests.support import BOUND, run_async
 
 __all__ = [
     "ALL",
@@ -30,12 +28,14 @@ __all__ = [
     "SINCE_2025_06",
     "SINCE_2025_11",
     "STATELESS",
-    "TRANSPORTS",
     "UNTIL_2025_06",
     "URL_COMPLETING",
     "WITHOUT_BATCHES",
     "Row",
     "behaviour",
+    "http_behaviour",
+    "sse_behaviour",
+    "stdio_behaviour",
 ]
 
 ALL = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
@@ -59,39 +59,36 @@ IN_MEMORY = ("memory",)
 ON_PIPES = ("stdio",)
 ON_HTTP = ("http",)
 ON_PAIR = ("sse",)
-#: Where what is said does not depend on how it travels.
+#: Where an answer comes with other messages, out of order or with a status of its own.
 ANYWHERE = ("memory", "http", "sse")
 #: Where all messages come on one link, in order.
-ONE_LINK = ("memory", "stdio", "sse")
+ONE_LINK = ("memory", "sse")
 EVERYWHERE = ("memory", "stdio", "http", "sse")
-TRANSPORTS = EVERYWHERE
 
 P = ParamSpec("P")
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """One behaviour: what the specification says, where, in which revisions, and over which transports it is shown."""
+class Row(Struct, frozen=True):
+    """One behaviour: where the specification says it, in which revisions, and over which transports it is shown."""
 
     #: ``area.short-name``.
     id: str
     #: A revision that says it, and the page and heading there.
     spec: str
-    #: What holds, in our words.
-    sentence: str
-    revisions: tuple[str, ...] = ALL
-    transports: tuple[str, ...] = ANYWHERE
+    revisions: tuple[str, ...]
+    transports: tuple[str, ...]
 
     def legs(self) -> list[tuple[str, str]]:
         """Return the pairs of transport and revision to run."""
         return [(transport, revision) for transport in self.transports for revision in self._on(transport)]
 
     def _on(self, transport: str) -> Sequence[str]:
-        """Return the revisions to run over a transport: all in memory, the newest of each era over pipes."""
+        """Return the revisions to run over a transport: all of them over the row's own, a few over the others."""
         newest = [name for name in (HANDSHAKE[-1], STATELESS[-1]) if name in self.revisions] or [self.revisions[-1]]
         if transport == "stdio":
             return newest
-        if transport == "http":
-            return [name for name in self.revisions if name in SINCE_2025_03]
+        if transport == "http" and self.transports != ON_HTTP:
+            return [name for name in newest if name in SINCE_2025_03]
         if transport == "sse" and self.transports != ON_PAIR:
             # Newer clients may come over the old transport; where pipes are worth a run, so is that.
             also = [name for name in newest if name in HANDSHAKE[1:] and "stdio" in self.transports]
@@ -100,16 +97,18 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def behaviour(
-    id: str, *, seconds: float = BOUND
-) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """Mark a coroutine function as the test of a row; it runs in a loop of its own, bounded in time."""
+    id: str, spec: str, revisions: tuple[str, ...] = ALL, transports: tuple[str, ...] = IN_MEMORY
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, Coroutine[Any, Any, None]]]:
+    """Mark a coroutine function as the test of a row; it runs once for each leg, with a ``wire``."""
+    row = Row(id, spec, revisions, transports)
 
-    def mark(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-        @functools.wraps(test)
-        def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            run_async(test(*args, **kwargs), seconds=seconds)
-
-        run.behaviour = id  # type: ignore[attr-defined]
-        return run
+    def mark(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
+        test.row = row  # type: ignore[attr-defined]
+        return test
 
     return mark
+
+
+http_behaviour = functools.partial(behaviour, transports=ON_HTTP)
+sse_behaviour = functools.partial(behaviour, transports=ON_PAIR)
+stdio_behaviour = functools.partial(behaviour, transports=ON_PIPES)

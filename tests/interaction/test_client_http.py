@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import ALL, behaviour
+from tests.interaction.rows import ALL, SESSIONS, SINCE_2025_03, STATELESS, http_behaviour, sse_behaviour
 from tests.interaction.script import SILENCE, Failure
 from tests.interaction.web_script import SESSION, Asked, PairScript, Response, WebScript
 from tests.interaction.wire import META, Wire
@@ -41,7 +41,7 @@ def calls(script: WebScript) -> list[Asked]:
 # --- every message ---------------------------------------------------------------------------------------------------
 
 
-@behaviour("http.client-accept")
+@http_behaviour("http.client-accept", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_a_client_accepts_json_and_streams_in_every_post(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -52,7 +52,7 @@ async def test_a_client_accepts_json_and_streams_in_every_post(wire: Wire) -> No
     assert all("text/event-stream" in str(accept) for _, accept in accepted)
 
 
-@behaviour("http.client-one-message")
+@http_behaviour("http.client-one-message", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_each_message_is_a_post_of_its_own_with_one_object(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -62,7 +62,7 @@ async def test_each_message_is_a_post_of_its_own_with_one_object(wire: Wire) -> 
     assert {asked.headers["content-type"] for asked in posts} == {"application/json"}
 
 
-@behaviour("http.client-both")
+@http_behaviour("http.client-both", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 @pytest.mark.parametrize("streamed", [False, True], ids=["json", "stream"])
 async def test_a_client_accepts_a_response_as_json_or_stream(wire: Wire, streamed: bool) -> None:
     script = script_of(wire, {"tools/call": DONE})
@@ -71,7 +71,7 @@ async def test_a_client_accepts_a_response_as_json_or_stream(wire: Wire, streame
         assert (await client.call_tool("work", {})).text == "done"
 
 
-@behaviour("http.client-comments")
+@http_behaviour("http.client-comments", "2026-07-28 basic/transports/streamable-http#receiving-messages", SINCE_2025_03)
 async def test_a_client_skips_comments_empty_events_and_unknown_fields(wire: Wire) -> None:
     script = script_of(wire)
 
@@ -89,7 +89,7 @@ async def test_a_client_skips_comments_empty_events_and_unknown_fields(wire: Wir
         assert (await client.call_tool("work", {})).text == "done"
 
 
-@behaviour("http.client-elsewhere")
+@http_behaviour("http.client-elsewhere", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_an_answer_to_another_request_never_reaches_it(wire: Wire) -> None:
     script = script_of(wire)
     script.table["tools/call"] = SILENCE
@@ -107,7 +107,7 @@ async def test_an_answer_to_another_request_never_reaches_it(wire: Wire) -> None
         assert (await first).text == "done"
 
 
-@behaviour("http.client-status")
+@http_behaviour("http.client-status", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 @pytest.mark.parametrize("status", [400, 403, 500, 503])
 async def test_a_status_without_a_message_fails_its_call_alone(wire: Wire, status: int) -> None:
     script = script_of(wire, {"tools/call": DONE})
@@ -119,7 +119,7 @@ async def test_a_status_without_a_message_fails_its_call_alone(wire: Wire, statu
         assert (await client.call_tool("work", {})).text == "done"
 
 
-@behaviour("http.client-redirect")
+@http_behaviour("http.client-redirect", "2025-11-25 basic/transports#security-warning", SINCE_2025_03)
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_client_does_not_follow_to_another_server(wire: Wire, status: int) -> None:
     script, elsewhere = script_of(wire), script_of(wire, {"tools/call": DONE})
@@ -136,7 +136,7 @@ async def test_a_client_does_not_follow_to_another_server(wire: Wire, status: in
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-@behaviour("http.client-session")
+@http_behaviour("http.client-session", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_client_names_its_session_in_all_it_sends_and_ends_it(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -146,7 +146,7 @@ async def test_a_client_names_its_session_in_all_it_sends_and_ends_it(wire: Wire
     assert named[-1] == ("DELETE", SESSION)
 
 
-@behaviour("http.client-session-none")
+@http_behaviour("http.client-session-none", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_client_without_a_session_names_none_and_ends_none(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     script.session = None
@@ -155,7 +155,7 @@ async def test_a_client_without_a_session_names_none_and_ends_none(wire: Wire) -
     assert [asked for asked in script.asked if "mcp-session-id" in asked.headers or asked.verb == "DELETE"] == []
 
 
-@behaviour("http.client-version")
+@http_behaviour("http.client-version", "2025-11-25 basic/transports#protocol-version-header", ALL[2:4])
 async def test_a_client_sends_the_agreed_version_with_every_later_request(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -163,7 +163,7 @@ async def test_a_client_sends_the_agreed_version_with_every_later_request(wire: 
     assert {asked.headers.get("mcp-protocol-version") for asked in script.asked[1:]} == {wire.revision}
 
 
-@behaviour("http.client-session-lost")
+@http_behaviour("http.client-session-lost", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_client_whose_session_is_gone_opens_a_new_one_and_calls_again(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     gone = iter([True])
@@ -183,7 +183,9 @@ async def test_a_client_whose_session_is_gone_opens_a_new_one_and_calls_again(wi
     assert [asked.headers.get("mcp-session-id") for asked in calls(script)] == [SESSION, "another-session"]
 
 
-@behaviour("http.client-get-refused")
+@http_behaviour(
+    "http.client-get-refused", "2025-11-25 basic/transports#listening-for-messages-from-the-server", SESSIONS
+)
 async def test_a_server_without_a_stream_is_no_trouble(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     script.intercept = lambda asked, response: asked.verb != "POST" and response.plain(405)
@@ -192,7 +194,7 @@ async def test_a_server_without_a_stream_is_no_trouble(wire: Wire) -> None:
     assert {asked.verb for asked in script.asked} == {"POST", "GET", "DELETE"}
 
 
-@behaviour("http.client-get-late")
+@http_behaviour("http.client-get-late", "2025-11-25 basic/transports#listening-for-messages-from-the-server", SESSIONS)
 async def test_a_client_opens_its_stream_only_after_initialized(wire: Wire) -> None:
     script = script_of(wire)
     async with script.client():
@@ -226,7 +228,7 @@ def breaking(script: WebScript, *, retry: int | None = 1, cuts: int = 1) -> None
     script.intercept = intercept
 
 
-@behaviour("http.client-resumes")
+@http_behaviour("http.client-resumes", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 @pytest.mark.parametrize("cuts", [1, 2, 3])
 async def test_a_client_resumes_a_stream_after_the_last_event(wire: Wire, cuts: int) -> None:
     script = script_of(wire)
@@ -237,7 +239,7 @@ async def test_a_client_resumes_a_stream_after_the_last_event(wire: Wire, cuts: 
     assert (resumed, len(calls(script))) == (["first", "first+", "first++"][:cuts], 1)
 
 
-@behaviour("http.client-retry")
+@http_behaviour("http.client-retry", "2025-11-25 basic/transports#sending-messages-to-the-server", ALL[3:4])
 async def test_a_client_waits_as_long_as_it_was_asked_to(wire: Wire) -> None:
     script = script_of(wire)
     breaking(script, retry=80)
@@ -248,7 +250,7 @@ async def test_a_client_waits_as_long_as_it_was_asked_to(wire: Wire) -> None:
         assert now() - began >= 0.08
 
 
-@behaviour("http.client-cut-off")
+@http_behaviour("http.client-cut-off", "2025-11-25 basic/transports#resumability-and-redelivery", SINCE_2025_03)
 async def test_a_call_whose_stream_cannot_be_taken_up_fails(wire: Wire) -> None:
     script = script_of(wire)
 
@@ -266,7 +268,7 @@ async def test_a_call_whose_stream_cannot_be_taken_up_fails(wire: Wire) -> None:
     assert [asked for asked in script.asked if "last-event-id" in asked.headers] == []
 
 
-@behaviour("http.client-listens-on")
+@http_behaviour("http.client-listens-on", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 async def test_a_client_resumes_the_stream_of_its_session(wire: Wire) -> None:
     script = script_of(wire)
     heard: asyncio.Queue[Any] = asyncio.Queue()
@@ -285,7 +287,7 @@ async def test_a_client_resumes_the_stream_of_its_session(wire: Wire) -> None:
 # --- where there are no sessions -------------------------------------------------------------------------------------
 
 
-@behaviour("http.client-posts-only")
+@http_behaviour("http.client-posts-only", "2026-07-28 basic/transports/streamable-http#sending-messages", STATELESS)
 async def test_a_client_posts_and_nothing_else_and_names_no_session(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -294,7 +296,9 @@ async def test_a_client_posts_and_nothing_else_and_names_no_session(wire: Wire) 
     assert [asked for asked in script.asked if {"mcp-session-id", "last-event-id"} & set(asked.headers)] == []
 
 
-@behaviour("http.client-mirrors")
+@http_behaviour(
+    "http.client-mirrors", "2026-07-28 basic/transports/streamable-http#standard-request-headers", STATELESS
+)
 @pytest.mark.parametrize(
     ("method", "name"), [("tools/call", "work"), ("prompts/get", "greet"), ("resources/read", "note://one")]
 )
@@ -313,7 +317,9 @@ async def test_a_client_mirrors_method_name_and_version_in_headers(wire: Wire, m
     assert headers["mcp-protocol-version"] == script.asked[-1].message["params"]["_meta"][f"{META}protocolVersion"]
 
 
-@behaviour("http.client-mirrors-always")
+@http_behaviour(
+    "http.client-mirrors-always", "2026-07-28 basic/transports/streamable-http#standard-request-headers", STATELESS
+)
 async def test_every_post_has_the_method_in_a_header(wire: Wire) -> None:
     script = script_of(wire, {"tools/list": {"tools": []}, "tools/call": DONE})
     async with script.client() as client:
@@ -322,7 +328,7 @@ async def test_every_post_has_the_method_in_a_header(wire: Wire) -> None:
     assert [asked.headers["mcp-method"] for asked in script.asked] == script.methods
 
 
-@behaviour("http.client-encodes")
+@http_behaviour("http.client-encodes", "2026-07-28 basic/transports/streamable-http#value-encoding", STATELESS)
 @pytest.mark.parametrize("name", ["žluť", " padded ", "line\nbreak", "=?base64?literal?=", "tab\tinside", "ok name"])
 async def test_a_client_encodes_what_a_header_cannot_carry(wire: Wire, name: str) -> None:
     script = script_of(wire, {"tools/call": DONE})
@@ -342,7 +348,7 @@ def mirrored(**properties: Any) -> dict[str, Any]:
 REGION = {"type": "string", "x-mcp-header": "Region"}
 
 
-@behaviour("http.client-params")
+@http_behaviour("http.client-params", "2026-07-28 basic/transports/streamable-http#client-behavior", STATELESS)
 @pytest.mark.parametrize(
     ("schema", "value", "header"),
     [
@@ -367,7 +373,7 @@ async def test_a_client_mirrors_the_arguments_that_a_tool_names(
     assert [asked.headers.get("mcp-param-thing") for asked in calls(script)] == [header, None]
 
 
-@behaviour("http.client-params-nested")
+@http_behaviour("http.client-params-nested", "2026-07-28 basic/transports/streamable-http#schema-extension", STATELESS)
 async def test_a_client_mirrors_an_argument_inside_another(wire: Wire) -> None:
     listed = mirrored(place={"type": "object", "properties": {"region": REGION}})
     script = script_of(wire, {"tools/call": DONE, "tools/list": listed})
@@ -377,7 +383,7 @@ async def test_a_client_mirrors_an_argument_inside_another(wire: Wire) -> None:
     assert calls(script)[0].headers["mcp-param-region"] == "north"
 
 
-@behaviour("http.client-params-invalid")
+@http_behaviour("http.client-params-invalid", "2026-07-28 basic/transports/streamable-http#schema-extension", STATELESS)
 @pytest.mark.parametrize(
     "properties",
     [
@@ -400,7 +406,7 @@ async def test_a_client_leaves_a_tool_out_that_names_headers_wrongly(wire: Wire,
         assert [tool.name for tool in await client.list_tools()] == ["good"]
 
 
-@behaviour("http.client-params-again")
+@http_behaviour("http.client-params-again", "2026-07-28 basic/transports/streamable-http#client-behavior", STATELESS)
 async def test_a_client_whose_headers_are_outdated_reads_the_list_and_calls_again(wire: Wire) -> None:
     lists = iter([mirrored(region={"type": "string"}), mirrored(region=REGION)])
     refused = iter([True])
@@ -413,7 +419,7 @@ async def test_a_client_whose_headers_are_outdated_reads_the_list_and_calls_agai
     assert [asked.headers.get("mcp-param-region") for asked in calls(script)] == [None, "north"]
 
 
-@behaviour("http.client-hangs-up")
+@http_behaviour("http.client-hangs-up", "2026-07-28 basic/transports/streamable-http#cancellation", STATELESS)
 async def test_a_client_cancels_by_disconnecting_without_a_notification(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": SILENCE})
     async with script.client() as client:
@@ -427,7 +433,7 @@ async def test_a_client_cancels_by_disconnecting_without_a_notification(wire: Wi
 # --- finding out which server it is ----------------------------------------------------------------------------------
 
 
-@behaviour("http.client-legacy")
+@http_behaviour("http.client-legacy", "2026-07-28 basic/transports/streamable-http#backward-compatibility", SESSIONS)
 @pytest.mark.parametrize("status", [400, 404, 405])
 @pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad session"}}'])
 async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_rejected(
@@ -446,7 +452,7 @@ async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_rejected(
         assert client.revision == wire.revision
 
 
-@behaviour("http.client-modern")
+@http_behaviour("http.client-modern", "2026-07-28 basic/transports/streamable-http#backward-compatibility", STATELESS)
 async def test_a_client_does_not_fall_back_from_a_refusal_that_names_versions(wire: Wire) -> None:
     supported = {"supported": ["2099-01-01"], "requested": ALL[-1]}
     script = script_of(wire, {"server/discover": Failure(-32022, "no", supported)})
@@ -458,7 +464,7 @@ async def test_a_client_does_not_fall_back_from_a_refusal_that_names_versions(wi
 # --- the old transport -----------------------------------------------------------------------------------------------
 
 
-@behaviour("sse.client-falls-back")
+@sse_behaviour("sse.client-falls-back", "2025-11-25 basic/transports#backwards-compatibility", ALL[:1])
 @pytest.mark.parametrize("status", [400, 404, 405])
 async def test_a_client_falls_back_to_the_old_transport_by_itself(wire: Wire, status: int) -> None:
     script = wire.script({"tools/call": DONE})
@@ -470,7 +476,7 @@ async def test_a_client_falls_back_to_the_old_transport_by_itself(wire: Wire, st
         assert (client.revision, (await client.call_tool("work", {})).text) == (wire.revision, "done")
 
 
-@behaviour("sse.client-posts")
+@sse_behaviour("sse.client-posts", "2024-11-05 basic/transports#http-with-sse", ALL[:1])
 async def test_a_client_posts_everything_to_the_address_it_was_given(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
@@ -480,7 +486,7 @@ async def test_a_client_posts_everything_to_the_address_it_was_given(wire: Wire)
     assert {(asked.verb, asked.target) for asked in posts} == {("POST", "/messages?of=this")}
 
 
-@behaviour("sse.client-waits")
+@sse_behaviour("sse.client-waits", "2024-11-05 basic/transports#http-with-sse", ALL[:1])
 async def test_a_client_posts_nothing_before_it_has_an_address(wire: Wire) -> None:
     script = script_of(wire)
     held: list[Response] = []
@@ -500,7 +506,7 @@ async def test_a_client_posts_nothing_before_it_has_an_address(wire: Wire) -> No
     await (await entering).aclose()
 
 
-@behaviour("sse.client-foreign-address")
+@sse_behaviour("sse.client-foreign-address", "2024-11-05 basic/transports#http-with-sse", ALL[:1])
 @pytest.mark.parametrize(
     "address",
     ["http://127.0.0.1:9/messages", "https://evil.example/messages", "//evil.example/x", "file:///etc/passwd"],
@@ -513,7 +519,7 @@ async def test_a_client_posts_to_no_other_server(wire: Wire, address: str) -> No
     assert [asked.verb for asked in script.asked] == ["GET"]
 
 
-@behaviour("sse.client-absolute-address")
+@sse_behaviour("sse.client-absolute-address", "2024-11-05 basic/transports#http-with-sse", ALL[:1])
 async def test_a_client_accepts_an_absolute_address_on_the_same_origin(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     script.address = script.url.replace("/mcp", "/post/here")
@@ -521,7 +527,7 @@ async def test_a_client_accepts_an_absolute_address_on_the_same_origin(wire: Wir
         assert (await client.call_tool("work", {})).text == "done"
 
 
-@behaviour("sse.client-lost")
+@sse_behaviour("sse.client-lost", "2024-11-05 basic/transports#http-with-sse", ALL[:1])
 async def test_calls_fail_at_once_when_the_stream_ends(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": SILENCE})
     async with script.client() as client:

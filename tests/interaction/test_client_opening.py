@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import ALL, HANDSHAKE, behaviour
+from tests.interaction.rows import ALL, ANYWHERE, HANDSHAKE, STATELESS, behaviour
 from tests.interaction.script import SILENCE, Failure
 from tests.interaction.wire import META, Wire
 from trunkline import Client, Limits, MissingCapability
@@ -29,7 +29,7 @@ def agreed(version: str) -> dict[str, Any]:
 # --- the handshake ---------------------------------------------------------------------------------------------------
 
 
-@behaviour("client.initialize")
+@behaviour("client.initialize", "2025-11-25 basic/lifecycle#initialization", HANDSHAKE, ANYWHERE)
 async def test_a_client_sends_its_info_capabilities_and_version(wire: Wire) -> None:
     script = wire.script()
     async with script.client():
@@ -40,7 +40,7 @@ async def test_a_client_sends_its_info_capabilities_and_version(wire: Wire) -> N
         assert params["clientInfo"]["version"]
 
 
-@behaviour("client.initialized")
+@behaviour("client.initialized", "2025-11-25 basic/lifecycle#initialization", HANDSHAKE)
 async def test_a_client_sends_initialized_before_anything_else(wire: Wire) -> None:
     script = wire.script({"tools/list": {"tools": []}})
     async with script.client() as client:
@@ -48,7 +48,7 @@ async def test_a_client_sends_initialized_before_anything_else(wire: Wire) -> No
         assert script.methods == ["initialize", "notifications/initialized", "tools/list"]
 
 
-@behaviour("client.waits-for-initialize")
+@behaviour("client.waits-for-initialize", "2025-11-25 basic/lifecycle#initialization", HANDSHAKE)
 async def test_a_client_sends_nothing_before_its_handshake_is_answered(wire: Wire) -> None:
     script = wire.script({"initialize": SILENCE})
     entering = asyncio.ensure_future(script.client().__aenter__())
@@ -59,7 +59,7 @@ async def test_a_client_sends_nothing_before_its_handshake_is_answered(wire: Wir
     await client.aclose()
 
 
-@behaviour("client.initialize-uncancelled")
+@behaviour("client.initialize-uncancelled", "2025-11-25 basic/utilities/cancellation#behavior-requirements", HANDSHAKE)
 async def test_a_client_does_not_cancel_its_handshake_on_the_wire(wire: Wire) -> None:
     script = wire.script({"initialize": SILENCE})
     entering = asyncio.ensure_future(script.client().__aenter__())
@@ -69,7 +69,7 @@ async def test_a_client_does_not_cancel_its_handshake_on_the_wire(wire: Wire) ->
     assert script.methods == ["initialize"]
 
 
-@behaviour("client.version-lower")
+@behaviour("client.version-lower", "2025-11-25 basic/lifecycle#version-negotiation", HANDSHAKE[-1:])
 @pytest.mark.parametrize("answered", HANDSHAKE)
 async def test_a_client_speaks_whichever_version_it_knows_and_was_answered(wire: Wire, answered: str) -> None:
     script = wire.script({"initialize": agreed(answered)})
@@ -77,7 +77,7 @@ async def test_a_client_speaks_whichever_version_it_knows_and_was_answered(wire:
         assert client.revision == answered
 
 
-@behaviour("client.version-unknown")
+@behaviour("client.version-unknown", "2025-11-25 basic/lifecycle#version-negotiation", HANDSHAKE[-1:])
 @pytest.mark.parametrize("answered", ["2024-01-15", "2099-01-01", ""])
 async def test_a_client_leaves_when_it_cannot_speak_the_answer_and_names_both_sides(wire: Wire, answered: str) -> None:
     script = wire.script({"initialize": agreed(answered)})
@@ -88,14 +88,14 @@ async def test_a_client_leaves_when_it_cannot_speak_the_answer_and_names_both_si
     assert "notifications/initialized" not in script.methods
 
 
-@behaviour("client.version-pinned")
+@behaviour("client.version-pinned", "2025-11-25 basic/lifecycle#version-negotiation", HANDSHAKE[1:])
 async def test_a_client_with_a_pinned_version_uses_no_other(wire: Wire) -> None:
     script = wire.script({"initialize": agreed("2024-11-05")})
     with pytest.raises(RevisionMismatch):
         await script.client().__aenter__()
 
 
-@behaviour("client.connect-timeout")
+@behaviour("client.connect-timeout", "2025-11-25 basic/lifecycle#timeouts", transports=ANYWHERE)
 async def test_a_client_does_not_wait_for_ever_for_a_silent_server(wire: Wire) -> None:
     script = wire.script({"initialize": SILENCE, "server/discover": SILENCE})
     with pytest.raises(TrunklineError, match="not connected"):
@@ -106,7 +106,7 @@ async def test_a_client_does_not_wait_for_ever_for_a_silent_server(wire: Wire) -
 # --- the probe -------------------------------------------------------------------------------------------------------
 
 
-@behaviour("client.probe")
+@behaviour("client.probe", "2026-07-28 basic/transports/stdio#backward-compatibility", STATELESS, ANYWHERE)
 async def test_a_client_asks_what_the_server_speaks_before_all_else(wire: Wire) -> None:
     script = wire.script()
     async with script.client(revision="auto") as client:
@@ -114,7 +114,12 @@ async def test_a_client_asks_what_the_server_speaks_before_all_else(wire: Wire) 
         assert script.received[0]["params"]["_meta"][f"{META}protocolVersion"] == NEWEST
 
 
-@behaviour("client.probe-refused")
+@behaviour(
+    "client.probe-refused",
+    "2026-07-28 basic/transports/stdio#backward-compatibility",
+    revisions=HANDSHAKE,
+    transports=("memory", "http"),
+)
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32000, -32001, 0, 7])
 async def test_a_client_falls_back_to_the_handshake_whatever_the_error(wire: Wire, code: int) -> None:
     script = wire.script({"server/discover": Failure(code)})
@@ -122,14 +127,14 @@ async def test_a_client_falls_back_to_the_handshake_whatever_the_error(wire: Wir
         assert (script.methods[:2], client.revision) == (["server/discover", "initialize"], wire.revision)
 
 
-@behaviour("client.probe-silent")
+@behaviour("client.probe-silent", "2026-07-28 basic/transports/stdio#backward-compatibility", HANDSHAKE)
 async def test_a_client_falls_back_to_the_handshake_when_its_probe_is_not_answered(wire: Wire) -> None:
     script = wire.script({"server/discover": SILENCE})
     async with script.client(revision="auto", limits=Limits(probe_seconds=0.05)) as client:
         assert (script.methods[:2], client.revision) == (["server/discover", "initialize"], wire.revision)
 
 
-@behaviour("client.probe-unsupported")
+@behaviour("client.probe-unsupported", "2026-07-28 basic/versioning#protocol-version-negotiation", STATELESS, ANYWHERE)
 async def test_a_client_uses_the_newest_common_version_of_an_error(wire: Wire) -> None:
     failure = Failure(-32022, "no", {"supported": ["2024-11-05", "2025-06-18"], "requested": NEWEST})
     script = wire.script({"server/discover": failure, "initialize": agreed("2025-06-18")})
@@ -140,7 +145,7 @@ async def test_a_client_uses_the_newest_common_version_of_an_error(wire: Wire) -
         )
 
 
-@behaviour("client.probe-disjoint")
+@behaviour("client.probe-disjoint", "2026-07-28 basic/versioning#protocol-version-negotiation", STATELESS)
 @pytest.mark.parametrize("answer", [Failure(-32022, "no", {"supported": ["2099-01-01"]}), discovered("2099-01-01")])
 async def test_a_client_without_a_common_version_raises(wire: Wire, answer: Any) -> None:
     script = wire.script({"server/discover": answer})
@@ -149,7 +154,7 @@ async def test_a_client_without_a_common_version_raises(wire: Wire, answer: Any)
     assert (caught.value.theirs, script.methods) == (("2099-01-01",), ["server/discover"])
 
 
-@behaviour("client.probe-modern-error")
+@behaviour("client.probe-modern-error", "2026-07-28 basic/transports/stdio#backward-compatibility", STATELESS, ANYWHERE)
 async def test_a_client_does_not_fall_back_from_an_error_that_only_newer_servers_know(wire: Wire) -> None:
     script = wire.script({"server/discover": Failure(-32021, "no", {"requiredCapabilities": {"sampling": {}}})})
     with pytest.raises(TrunklineError):
@@ -160,7 +165,7 @@ async def test_a_client_does_not_fall_back_from_an_error_that_only_newer_servers
 # --- what was agreed -------------------------------------------------------------------------------------------------
 
 
-@behaviour("client.envelope")
+@behaviour("client.envelope", "2026-07-28 basic/index#meta", STATELESS)
 async def test_each_request_has_the_client_info_version_and_capabilities(wire: Wire) -> None:
     script = wire.script({"tools/list": {"tools": []}, "prompts/list": {"prompts": []}})
     async with script.client(sampling=lambda params: "x") as client:
@@ -172,7 +177,7 @@ async def test_each_request_has_the_client_info_version_and_capabilities(wire: W
         assert [meta[f"{META}clientInfo"]["name"] for meta in metas] == ["trunkline"] * 3
 
 
-@behaviour("client.envelope-absent")
+@behaviour("client.envelope-absent", "2026-07-28 basic/versioning#terminology", HANDSHAKE)
 async def test_no_request_has_an_envelope_after_a_handshake(wire: Wire) -> None:
     script = wire.script({"tools/list": {"tools": []}})
     async with script.client() as client:
@@ -180,7 +185,7 @@ async def test_no_request_has_an_envelope_after_a_handshake(wire: Wire) -> None:
         assert "_meta" not in script.all("tools/list")[0].get("params", {})
 
 
-@behaviour("client.capabilities")
+@behaviour("client.capabilities", "2025-11-25 basic/lifecycle#capability-negotiation")
 async def test_a_client_declares_what_it_has_a_callback_for(wire: Wire) -> None:
     script = wire.script()
     async with script.client(sampling=lambda params: "x", elicitation=lambda params: None, roots=["/srv"]):
@@ -190,14 +195,14 @@ async def test_a_client_declares_what_it_has_a_callback_for(wire: Wire) -> None:
         assert ("elicitation" in declared) is elicitation.get(wire.revision, True)
 
 
-@behaviour("client.capabilities-experimental")
+@behaviour("client.capabilities-experimental", "2025-11-25 basic/lifecycle#capability-negotiation")
 async def test_a_client_declares_experiments(wire: Wire) -> None:
     script = wire.script()
     async with script.client(experimental={"com.example/x": {"on": True}}):
         assert script.declared["experimental"] == {"com.example/x": {"on": True}}
 
 
-@behaviour("client.gated")
+@behaviour("client.gated", "2025-11-25 basic/lifecycle#operation")
 async def test_a_client_does_not_use_what_the_server_did_not_declare(wire: Wire) -> None:
     script = wire.script(capabilities={"tools": {}})
     async with script.client() as client:
@@ -209,7 +214,7 @@ async def test_a_client_does_not_use_what_the_server_did_not_declare(wire: Wire)
         assert len(script.received) == before
 
 
-@behaviour("client.gated-revision")
+@behaviour("client.gated-revision", "2026-07-28 changelog#major-changes", STATELESS)
 async def test_a_client_does_not_use_what_the_revision_does_not_have(wire: Wire) -> None:
     script = wire.script()
     async with script.client() as client:
@@ -219,7 +224,7 @@ async def test_a_client_does_not_use_what_the_revision_does_not_have(wire: Wire)
         assert len(script.received) == before
 
 
-@behaviour("client.gated-unknown")
+@behaviour("client.gated-unknown", "2024-11-05 server/utilities/completion#capabilities", ALL[:1])
 async def test_a_client_may_complete_where_no_capability_says_that_it_can(wire: Wire) -> None:
     script = wire.script({"completion/complete": {"completion": {"values": ["Ada"]}}}, capabilities={"prompts": {}})
     async with script.client() as client:
@@ -227,7 +232,7 @@ async def test_a_client_may_complete_where_no_capability_says_that_it_can(wire: 
         assert completion.values == ["Ada"]
 
 
-@behaviour("client.server-known")
+@behaviour("client.server-known", "2025-11-25 basic/lifecycle#initialization")
 async def test_a_client_has_the_server_info_and_instructions(wire: Wire) -> None:
     opening = "server/discover" if wire.stateless else "initialize"
     script = wire.script()
@@ -238,7 +243,7 @@ async def test_a_client_has_the_server_info_and_instructions(wire: Wire) -> None
         assert client.server_capabilities["tools"] == {"listChanged": True}
 
 
-@behaviour("client.server-lenient")
+@behaviour("client.server-lenient", "2025-11-25 schema#initializeresult", HANDSHAKE)
 async def test_a_client_accepts_missing_and_unknown_members_in_initialize(wire: Wire) -> None:
     hello = {
         "protocolVersion": wire.revision,
@@ -252,7 +257,7 @@ async def test_a_client_accepts_missing_and_unknown_members_in_initialize(wire: 
         assert (client.server_info.version, client.server_capabilities) == ("", {"teleport": {"far": 1}})
 
 
-@behaviour("client.ping")
+@behaviour("client.ping", "2025-11-25 basic/utilities/ping#behavior-requirements")
 async def test_a_client_pings_by_what_the_revision_has(wire: Wire) -> None:
     method = "server/discover" if wire.stateless else "ping"
     script = wire.script()
@@ -262,7 +267,7 @@ async def test_a_client_pings_by_what_the_revision_has(wire: Wire) -> None:
         assert len(script.all(method)) == before + 1
 
 
-@behaviour("client.closed")
+@behaviour("client.closed", "2025-11-25 basic/lifecycle#shutdown")
 async def test_a_closed_client_rejects_calls_and_has_closed_its_link(wire: Wire) -> None:
     script = wire.script()
     async with script.client() as client:
@@ -273,7 +278,7 @@ async def test_a_closed_client_rejects_calls_and_has_closed_its_link(wire: Wire)
     assert client.state == "terminated"
 
 
-@behaviour("client.unopened")
+@behaviour("client.unopened", "2025-11-25 basic/lifecycle#initialization")
 async def test_a_client_that_was_not_opened_sends_nothing(wire: Wire) -> None:
     client: Client = wire.script().client()
     with pytest.raises(LocalProtocolError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.interaction.posting import code_of, post, request, until, web
-from tests.interaction.rows import ALL, behaviour
+from tests.interaction.rows import ALL, BATCHING, SESSIONS, SINCE_2025_03, SINCE_2025_06, STATELESS, http_behaviour
 from tests.interaction.web import Reply
 from tests.interaction.wire import META, Peer, Wire
 
@@ -21,7 +21,7 @@ LISTS = "notifications/tools/list_changed"
 # --- sending ---------------------------------------------------------------------------------------------------------
 
 
-@behaviour("http.accepted")
+@http_behaviour("http.accepted", "2025-11-25 basic/transports#sending-messages-to-the-server", SESSIONS)
 @pytest.mark.parametrize(
     "message",
     [
@@ -38,28 +38,28 @@ async def test_notifications_and_answers_are_accepted_without_a_body(wire: Wire,
         assert (reply.status, reply.body) == (202, b"")
 
 
-@behaviour("http.accepted-stateless")
+@http_behaviour("http.accepted-stateless", "2026-07-28 basic/transports/streamable-http#sending-messages", STATELESS)
 async def test_a_notification_is_accepted_without_a_body(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         assert (reply.status, reply.body) == (202, b"")
 
 
-@behaviour("http.answers-refused")
+@http_behaviour("http.answers-refused", "2026-07-28 basic/transports/streamable-http#sending-messages", STATELESS)
 @pytest.mark.parametrize("members", [{"result": {}}, {"error": {"code": 1, "message": "no"}}], ids=["result", "error"])
 async def test_an_answer_is_rejected_where_servers_never_ask(wire: Wire, members: Any) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, {"jsonrpc": "2.0", "id": 1, **members})) == (400, -32600)
 
 
-@behaviour("http.json")
+@http_behaviour("http.json", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_an_answer_without_anything_before_it_is_one_json_object(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, request(peer, "tools/call", CALL))
         assert (reply.status, reply.kind, reply.messages[0]["id"]) == (200, "application/json", "r")
 
 
-@behaviour("http.stream")
+@http_behaviour("http.stream", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_messages_before_a_response_come_on_the_same_stream_which_then_ends(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = request(peer, "tools/call", {"name": "count", "arguments": {"to": 2}}, meta={"progressToken": "p"})
@@ -68,14 +68,16 @@ async def test_messages_before_a_response_come_on_the_same_stream_which_then_end
         assert [message.get("method", message.get("id")) for message in reply.messages] == [PROGRESS, PROGRESS, "r"]
 
 
-@behaviour("http.stream-unbuffered")
+@http_behaviour(
+    "http.stream-unbuffered", "2026-07-28 basic/transports/streamable-http#receiving-messages", SINCE_2025_03
+)
 async def test_a_stream_tells_proxies_not_to_hold_it_back(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = request(peer, "tools/call", {"name": "count", "arguments": {"to": 1}}, meta={"progressToken": "p"})
         assert (await post(peer, counting)).headers["X-Accel-Buffering"] == "no"
 
 
-@behaviour("http.batch-accepted")
+@http_behaviour("http.batch-accepted", "2025-03-26 basic/transports#sending-messages-to-the-server", BATCHING)
 async def test_a_batch_of_notifications_or_answers_is_accepted_without_a_body(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         told = await post(peer, [{"jsonrpc": "2.0", "method": "acme/unheard-of"}] * 2)
@@ -83,7 +85,7 @@ async def test_a_batch_of_notifications_or_answers_is_accepted_without_a_body(wi
         assert [(each.status, each.body) for each in (told, answered)] == [(202, b""), (202, b"")]
 
 
-@behaviour("http.batch-answered")
+@http_behaviour("http.batch-answered", "2025-03-26 basic/transports#sending-messages-to-the-server", BATCHING)
 async def test_every_request_of_a_batch_is_answered_on_its_response(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = {"name": "count", "arguments": {"to": 1}}
@@ -93,13 +95,13 @@ async def test_every_request_of_a_batch_is_answered_on_its_response(wire: Wire) 
         assert (reply.status, {each["id"] for each in flat if "result" in each}) == (200, {"a", "b"})
 
 
-@behaviour("http.batch-refused")
+@http_behaviour("http.batch-refused", "2025-06-18 basic/transports#sending-messages-to-the-server", SINCE_2025_06)
 async def test_an_array_is_rejected_where_the_revision_has_none(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, [request(peer)])) == (400, -32600)
 
 
-@behaviour("http.unreadable")
+@http_behaviour("http.unreadable", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 @pytest.mark.parametrize(
     ("body", "code"), [(b"hello", -32700), (b'{"jsonrpc":"2.0"', -32700), (b'{"jsonrpc":"2.0","id":1}', -32600)]
 )
@@ -109,14 +111,14 @@ async def test_a_body_that_is_not_a_message_is_a_bad_request(wire: Wire, body: b
         assert code_of(reply) == (400, code)
 
 
-@behaviour("http.content-type")
+@http_behaviour("http.content-type", "2025-11-25 basic/transports#security-warning", SINCE_2025_03)
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 async def test_a_body_of_another_type_is_rejected(wire: Wire, kind: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), Content_Type=kind)).status == 415
 
 
-@behaviour("http.same-id")
+@http_behaviour("http.same-id", "2025-11-25 basic/transports#sending-messages-to-the-server", SINCE_2025_03)
 async def test_two_requests_with_one_id_are_each_answered_on_their_own_response(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         held = [request(peer, "tools/call", {"name": "hold", "arguments": {"name": name}}) for name in ("a", "b")]
@@ -130,25 +132,24 @@ async def test_two_requests_with_one_id_are_each_answered_on_their_own_response(
 # --- who may call ----------------------------------------------------------------------------------------------------
 
 
-@behaviour("http.origin")
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost@evil"]
-)
-@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-async def test_a_web_page_of_another_origin_is_rejected(wire: Wire, verb: str, origin: str) -> None:
+@http_behaviour("http.origin", "2025-11-25 basic/transports#security-warning", SINCE_2025_03)
+async def test_a_web_page_of_another_origin_is_rejected(wire: Wire) -> None:
+    origins = ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost@evil"]
     async with wire.open("catalog") as peer:
-        headers = {**web(peer).headers(request(peer)), "Origin": origin}
-        assert (await web(peer).exchange(verb, headers, data=json.dumps(request(peer)).encode())).status == 403
+        body, headers = json.dumps(request(peer)).encode(), web(peer).headers(request(peer))
+        asked = [(verb, origins[0]) for verb in ("GET", "DELETE", "OPTIONS")] + [("POST", each) for each in origins]
+        replies = [await web(peer).exchange(verb, {**headers, "Origin": each}, data=body) for verb, each in asked]
+        assert [reply.status for reply in replies] == [403] * len(asked)
         assert "tools" in await peer.result("tools/list")
 
 
-@behaviour("http.origin-own")
+@http_behaviour("http.origin-own", "2025-11-25 basic/transports#security-warning", SINCE_2025_03)
 async def test_a_page_of_the_same_machine_is_let_in(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), Origin="http://localhost:3000")).status == 200
 
 
-@behaviour("http.host")
+@http_behaviour("http.host", "2025-11-25 basic/transports#security-warning", SINCE_2025_03)
 async def test_a_name_that_is_not_the_servers_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), Host="rebound.example")).status == 403
@@ -157,7 +158,7 @@ async def test_a_name_that_is_not_the_servers_is_rejected(wire: Wire) -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-@behaviour("http.session-id")
+@http_behaviour("http.session-id", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_session_id_is_random_and_has_visible_characters(wire: Wire) -> None:
     async with wire.open("catalog", greet=False) as peer:
         hello = request(peer, "initialize", peer.hello())
@@ -166,13 +167,13 @@ async def test_a_session_id_is_random_and_has_visible_characters(wire: Wire) -> 
         assert ids[0] != ids[1]
 
 
-@behaviour("http.session-required")
+@http_behaviour("http.session-required", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_request_without_the_id_of_its_session_is_a_bad_request(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), without="Mcp-Session-Id")).status == 400
 
 
-@behaviour("http.session-unknown")
+@http_behaviour("http.session-unknown", "2025-11-25 basic/transports#session-management", SESSIONS)
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 async def test_an_unknown_session_is_not_found(wire: Wire, verb: str) -> None:
     async with wire.open("catalog") as peer:
@@ -180,7 +181,7 @@ async def test_an_unknown_session_is_not_found(wire: Wire, verb: str) -> None:
         assert (await web(peer).exchange(verb, headers, data=json.dumps(request(peer)).encode())).status == 404
 
 
-@behaviour("http.session-ended")
+@http_behaviour("http.session-ended", "2025-11-25 basic/transports#session-management", SESSIONS)
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 async def test_a_session_that_was_ended_is_not_found(wire: Wire, verb: str) -> None:
     async with wire.open("catalog") as peer:
@@ -190,7 +191,7 @@ async def test_a_session_that_was_ended_is_not_found(wire: Wire, verb: str) -> N
         assert (ended.status // 100, again.status) == (2, 404)
 
 
-@behaviour("http.session-ended-streams")
+@http_behaviour("http.session-ended-streams", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_a_session_that_is_ended_ends_its_stream_and_its_calls(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         stream, reading = web(peer).begin("GET", web(peer).url, {**web(peer).headers(), "Accept": "text/event-stream"})
@@ -203,7 +204,7 @@ async def test_a_session_that_is_ended_ends_its_stream_and_its_calls(wire: Wire)
         assert (stream.finished, (await held).status) == (True, 404)
 
 
-@behaviour("http.session-of-its-own")
+@http_behaviour("http.session-of-its-own", "2025-11-25 basic/transports#session-management", SESSIONS)
 async def test_ending_one_session_leaves_the_others(wire: Wire) -> None:
     async with wire.open("catalog", greet=False) as peer:
         other = await post(peer, request(peer, "initialize", peer.hello()))
@@ -213,23 +214,21 @@ async def test_ending_one_session_leaves_the_others(wire: Wire) -> None:
         assert "tools" in await peer.result("tools/list")
 
 
-@behaviour("http.version-absent")
+@http_behaviour("http.version-absent", "2025-11-25 basic/transports#protocol-version-header", SESSIONS)
 async def test_a_request_without_a_version_is_served_in_that_of_its_session(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, request(peer, "tools/call", {"name": "who"}), without="MCP-Protocol-Version")
         assert json.loads(reply.messages[0]["result"]["content"][0]["text"])["revision"] == wire.revision
 
 
-@behaviour("http.version-assumed")
-async def test_a_request_without_a_version_and_session_gets_the_default_version(
-    wire: Wire,
-) -> None:
+@http_behaviour("http.version-assumed", "2025-11-25 basic/transports#protocol-version-header", ALL[1:2])
+async def test_a_request_without_a_version_and_session_gets_the_default_version(wire: Wire) -> None:
     async with wire.open("catalog", greet=False, stateless_http=True) as peer:
         reply = await post(peer, request(peer, "tools/call", {"name": "who"}))
         assert json.loads(reply.messages[0]["result"]["content"][0]["text"])["revision"] == wire.revision
 
 
-@behaviour("http.version-wrong")
+@http_behaviour("http.version-wrong", "2025-11-25 basic/transports#protocol-version-header", SESSIONS)
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense", "2024-11-05"])
 async def test_a_version_that_is_not_the_sessions_is_a_bad_request(wire: Wire, version: str) -> None:
     async with wire.open("catalog") as peer:
@@ -247,7 +246,7 @@ async def streams(peer: Peer, *, until: int) -> list[Reply]:
     return found
 
 
-@behaviour("http.get-stream")
+@http_behaviour("http.get-stream", "2025-11-25 basic/transports#listening-for-messages-from-the-server", SESSIONS)
 async def test_messages_without_a_request_come_on_the_stream_of_the_session(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         grown = await post(peer, request(peer, "tools/call", {"name": "grow", "arguments": {"name": "fresh"}}))
@@ -256,14 +255,14 @@ async def test_messages_without_a_request_come_on_the_stream_of_the_session(wire
         assert ([each["method"] for each in stream.messages], len(grown.messages)) == ([LISTS], 1)
 
 
-@behaviour("http.get-accept")
+@http_behaviour("http.get-accept", "2025-11-25 basic/transports#listening-for-messages-from-the-server", SESSIONS)
 async def test_a_get_that_does_not_accept_a_stream_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await web(peer).exchange("GET", {**web(peer).headers(), "Accept": "application/json"})
         assert reply.status in (405, 406)
 
 
-@behaviour("http.get-no-answers")
+@http_behaviour("http.get-no-answers", "2025-11-25 basic/transports#listening-for-messages-from-the-server", SESSIONS)
 async def test_no_answer_and_nothing_of_a_request_comes_on_the_stream_of_the_session(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = request(peer, "tools/call", {"name": "count", "arguments": {"to": 3}}, meta={"progressToken": "p"})
@@ -273,7 +272,7 @@ async def test_no_answer_and_nothing_of_a_request_comes_on_the_stream_of_the_ses
         assert (stream.messages, len(reply.messages)) == ([], 4)
 
 
-@behaviour("http.get-two")
+@http_behaviour("http.get-two", "2025-11-25 basic/transports#multiple-connections", SESSIONS)
 async def test_no_message_comes_on_two_streams(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         await web(peer).listen()
@@ -286,7 +285,7 @@ async def test_no_message_comes_on_two_streams(wire: Wire) -> None:
         assert (len(both), sum(len(stream.messages) for stream in both)) == (2, 2)
 
 
-@behaviour("http.question-place")
+@http_behaviour("http.question-place", "2025-11-25 basic/transports#sending-messages-to-the-server", SESSIONS)
 async def test_a_question_of_a_call_comes_on_the_response_of_that_call(wire: Wire) -> None:
     async with wire.open("asking", capabilities={"elicitation": {}, "sampling": {}, "roots": {}}) as peer:
         asked = request(peer, "tools/call", {"name": "sum_up", "arguments": {"text": "long"}})
@@ -313,7 +312,7 @@ async def cut(peer: Peer, *, before: int, after: int) -> Reply:
     return reply
 
 
-@behaviour("http.cut-goes-on")
+@http_behaviour("http.cut-goes-on", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 async def test_a_response_that_is_cut_is_taken_up_where_it_ended(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         first = await cut(peer, before=2, after=2)
@@ -325,7 +324,7 @@ async def test_a_response_that_is_cut_is_taken_up_where_it_ended(wire: Wire) -> 
         assert progress == [3, 4]
 
 
-@behaviour("http.cut-own-stream")
+@http_behaviour("http.cut-own-stream", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 async def test_a_resumed_stream_has_no_messages_of_other_streams(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         first = await cut(peer, before=1, after=1)
@@ -335,7 +334,7 @@ async def test_a_resumed_stream_has_no_messages_of_other_streams(wire: Wire) -> 
         assert LISTS not in [message.get("method") for message in second.messages]
 
 
-@behaviour("http.cut-listening")
+@http_behaviour("http.cut-listening", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 async def test_the_stream_of_a_session_is_taken_up_where_it_was_cut(wire: Wire) -> None:
     async with wire.open("streaming", listening=False) as peer:
         first, task = web(peer).begin("GET", web(peer).url, {**web(peer).headers(), "Accept": "text/event-stream"})
@@ -354,7 +353,7 @@ async def test_the_stream_of_a_session_is_taken_up_where_it_was_cut(wire: Wire) 
         )
 
 
-@behaviour("http.event-ids")
+@http_behaviour("http.event-ids", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 async def test_no_event_id_is_used_twice_in_a_session(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         await peer.call("go", {"name": "steps"})
@@ -366,14 +365,14 @@ async def test_no_event_id_is_used_twice_in_a_session(wire: Wire) -> None:
         assert (None in ids, len(ids) == len(set(ids)), len(ids) >= 11) == (False, True, True)
 
 
-@behaviour("http.event-ids-unknown")
+@http_behaviour("http.event-ids-unknown", "2025-11-25 basic/transports#resumability-and-redelivery", SESSIONS)
 @pytest.mark.parametrize("last", ["nonsense", "999-1", "1-999", "-1"])
 async def test_an_unknown_stream_cannot_be_resumed(wire: Wire, last: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await web(peer).listen(last=last)).status in (400, 404)
 
 
-@behaviour("http.primed")
+@http_behaviour("http.primed", "2025-11-25 basic/transports#sending-messages-to-the-server", ALL[3:4])
 async def test_a_stream_begins_with_an_id_to_come_back_with(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         await peer.call("go", {"name": "steps"})
@@ -382,7 +381,7 @@ async def test_a_stream_begins_with_an_id_to_come_back_with(wire: Wire) -> None:
         assert [(reply.events[0].data, bool(reply.events[0].id)) for reply in streamed] == [(b"", True)] * 2
 
 
-@behaviour("http.not-primed")
+@http_behaviour("http.not-primed", "2025-06-18 basic/transports#sending-messages-to-the-server", ALL[1:3])
 async def test_no_event_is_empty_where_clients_do_not_expect_it(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         await peer.call("go", {"name": "steps"})
@@ -390,7 +389,7 @@ async def test_no_event_is_empty_where_clients_do_not_expect_it(wire: Wire) -> N
         assert [event for reply in web(peer).replies for event in reply.events if not event.data] == []
 
 
-@behaviour("http.polling")
+@http_behaviour("http.polling", "2025-11-25 basic/transports#sending-messages-to-the-server", ALL[3:4])
 async def test_a_response_ended_early_has_a_retry_time_and_can_be_resumed(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         reply = await post(peer, request(peer, "tools/call", {"name": "leave"}))
@@ -400,7 +399,7 @@ async def test_a_response_ended_early_has_a_retry_time_and_can_be_resumed(wire: 
         assert (await peer.answer("r"))["result"]["content"][0]["text"] == "left: True"
 
 
-@behaviour("http.hangup")
+@http_behaviour("http.hangup", "2025-11-25 basic/transports#sending-messages-to-the-server", SESSIONS)
 async def test_a_client_that_hangs_up_has_not_cancelled(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         message = request(peer, "tools/call", {"name": "hold", "arguments": {"name": "a"}})
@@ -413,7 +412,7 @@ async def test_a_client_that_hangs_up_has_not_cancelled(wire: Wire) -> None:
         assert "a cancelled" not in history
 
 
-@behaviour("http.hangup-cancels")
+@http_behaviour("http.hangup-cancels", "2026-07-28 basic/transports/streamable-http#cancellation", STATELESS)
 @pytest.mark.parametrize("tool", ["hold", "stubborn"])
 async def test_a_client_that_hangs_up_has_cancelled(wire: Wire, tool: str) -> None:
     async with wire.open("slow") as peer:
@@ -427,21 +426,25 @@ async def test_a_client_that_hangs_up_has_cancelled(wire: Wire, tool: str) -> No
 # --- where there are no sessions -------------------------------------------------------------------------------------
 
 
-@behaviour("http.stateless-verbs")
+@http_behaviour(
+    "http.stateless-verbs", "2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions", STATELESS
+)
 @pytest.mark.parametrize("verb", ["GET", "DELETE", "PUT", "PATCH"])
 async def test_only_post_is_used(wire: Wire, verb: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await web(peer).exchange(verb, web(peer).headers())).status == 405
 
 
-@behaviour("http.stateless-session")
+@http_behaviour(
+    "http.stateless-session", "2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions", STATELESS
+)
 async def test_a_session_id_is_ignored_and_none_is_given(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, request(peer), Mcp_Session_Id="from-elsewhere", Last_Event_ID="1-1")
         assert (reply.status, "Mcp-Session-Id" in reply.headers) == (200, False)
 
 
-@behaviour("http.stateless-events")
+@http_behaviour("http.stateless-events", "2026-07-28 basic/transports/streamable-http#receiving-messages", STATELESS)
 async def test_events_have_no_ids_and_ask_nothing(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = request(peer, "tools/call", {"name": "count", "arguments": {"to": 2}}, meta={"progressToken": "p"})
@@ -449,7 +452,7 @@ async def test_events_have_no_ids_and_ask_nothing(wire: Wire) -> None:
         assert [(event.id, event.retry, bool(event.data)) for event in reply.events] == [(None, None, True)] * 3
 
 
-@behaviour("http.listen-alone")
+@http_behaviour("http.listen-alone", "2026-07-28 basic/transports/streamable-http#receiving-messages", STATELESS)
 async def test_a_listener_gets_no_notifications_of_other_requests(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         listen = request(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="l")
@@ -463,14 +466,16 @@ async def test_a_listener_gets_no_notifications_of_other_requests(wire: Wire) ->
         assert [each["method"] for each in reply.messages] == ["notifications/subscriptions/acknowledged", LISTS]
 
 
-@behaviour("http.unknown-method")
+@http_behaviour("http.unknown-method", "2026-07-28 basic/transports/streamable-http#protocol-version-header", STATELESS)
 async def test_an_unknown_method_is_not_found(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, request(peer, "no/such"))
         assert (code_of(reply), json.loads(reply.body)["id"]) == ((404, -32601), "r")
 
 
-@behaviour("http.unknown-version")
+@http_behaviour(
+    "http.unknown-version", "2026-07-28 basic/transports/streamable-http#protocol-version-header", STATELESS
+)
 async def test_a_version_that_is_not_served_is_a_bad_request_with_those_that_are(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, request(peer, meta={f"{META}protocolVersion": "2099-01-01"}))
@@ -480,7 +485,9 @@ async def test_a_version_that_is_not_served_is_a_bad_request_with_those_that_are
         )
 
 
-@behaviour("http.missing-capability")
+@http_behaviour(
+    "http.missing-capability", "2026-07-28 basic/transports/streamable-http#backward-compatibility", STATELESS
+)
 async def test_a_capability_that_is_missing_is_a_bad_request(wire: Wire) -> None:
     async with wire.open("asking") as peer:
         assert code_of(await post(peer, request(peer, "tools/call", {"name": "order"}))) == (400, -32021)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.interaction.posting import code_of, post, request, web
-from tests.interaction.rows import HANDSHAKE, behaviour
+from tests.interaction.rows import HANDSHAKE, STATELESS, http_behaviour
 from tests.interaction.wire import Peer, Wire
 
 CALL = {"name": "add", "arguments": {"a": 1, "b": 2}}
@@ -20,7 +20,7 @@ NAMED = {
 }
 
 
-@behaviour("http.header-missing")
+@http_behaviour("http.header-missing", "2026-07-28 basic/transports/streamable-http#server-validation", STATELESS)
 @pytest.mark.parametrize("header", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
 async def test_a_request_without_a_header_that_it_needs_is_a_bad_request(wire: Wire, header: str) -> None:
     async with wire.open("catalog") as peer:
@@ -28,14 +28,16 @@ async def test_a_request_without_a_header_that_it_needs_is_a_bad_request(wire: W
         assert (code_of(reply), json.loads(reply.body)["id"]) == ((400, -32020), "r")
 
 
-@behaviour("http.header-name-missing")
+@http_behaviour(
+    "http.header-name-missing", "2026-07-28 basic/transports/streamable-http#standard-request-headers", STATELESS
+)
 @pytest.mark.parametrize("method", NAMED)
 async def test_every_method_with_a_name_needs_it_in_a_header(wire: Wire, method: str) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, request(peer, method, NAMED[method]), without="Mcp-Name")) == (400, -32020)
 
 
-@behaviour("http.header-other")
+@http_behaviour("http.header-other", "2026-07-28 basic/transports/streamable-http#server-validation", STATELESS)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -54,21 +56,23 @@ async def test_a_header_that_differs_from_the_body_is_a_bad_request(wire: Wire, 
         assert code_of(await post(peer, request(peer, "tools/call", CALL), **headers)) == (400, -32020)
 
 
-@behaviour("http.header-version-other")
+@http_behaviour(
+    "http.header-version-other", "2026-07-28 basic/transports/streamable-http#protocol-version-header", STATELESS
+)
 @pytest.mark.parametrize("version", ["2099-01-01", *HANDSHAKE])
 async def test_a_version_in_the_header_that_is_not_the_bodys_is_a_bad_request(wire: Wire, version: str) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, request(peer), MCP_Protocol_Version=version)) == (400, -32020)
 
 
-@behaviour("http.header-encoded")
+@http_behaviour("http.header-encoded", "2026-07-28 basic/transports/streamable-http#value-encoding", STATELESS)
 async def test_a_name_may_be_encoded(wire: Wire) -> None:
     encoded = f"=?base64?{base64.b64encode(b'add').decode()}?="
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer, "tools/call", CALL), Mcp_Name=encoded)).status == 200
 
 
-@behaviour("http.header-case")
+@http_behaviour("http.header-case", "2026-07-28 basic/transports/streamable-http#case-sensitivity", STATELESS)
 async def test_the_case_of_a_headers_name_does_not_matter(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         message = request(peer, "tools/call", CALL)
@@ -81,7 +85,9 @@ def query(peer: Peer, **arguments: Any) -> dict[str, Any]:
     return request(peer, "tools/call", {"name": "query", "arguments": arguments})
 
 
-@behaviour("http.param")
+@http_behaviour(
+    "http.param", "2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers", STATELESS
+)
 @pytest.mark.parametrize(
     ("arguments", "headers", "text"),
     [
@@ -105,7 +111,9 @@ async def test_an_argument_that_is_mirrored_as_it_should_be_is_taken(
         assert reply.messages[0]["result"]["content"][0]["text"] == text
 
 
-@behaviour("http.param-wrong")
+@http_behaviour(
+    "http.param-wrong", "2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers", STATELESS
+)
 @pytest.mark.parametrize(
     ("arguments", "headers"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import behaviour
+from tests.interaction.rows import ANYWHERE, EVERYWHERE, STATELESS, behaviour
 from tests.interaction.wire import Peer, Wire, make
 from trunkline import Context, Limits, Server
 
@@ -83,7 +83,7 @@ def leaving_server() -> Server:
     return server
 
 
-@behaviour("rounds.asked")
+@behaviour("rounds.asked", "2026-07-28 basic/patterns/mrtr#inputrequiredresult", STATELESS, EVERYWHERE)
 async def test_a_question_travels_inside_a_result_with_a_key_and_a_state(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer)
@@ -92,27 +92,27 @@ async def test_a_question_travels_inside_a_result_with_a_key_and_a_state(wire: W
         assert isinstance(asked["requestState"], str)
 
 
-@behaviour("rounds.no-requests")
+@behaviour("rounds.no-requests", "2026-07-28 basic/patterns/index", STATELESS, ANYWHERE)
 async def test_a_server_sends_no_requests_of_its_own(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         await peer.converse_tool("order", {"elicitation/create": accepted(dish="soup")})
         assert [message for message in peer.heard if "method" in message and "id" in message] == []
 
 
-@behaviour("rounds.answered")
+@behaviour("rounds.answered", "2026-07-28 basic/patterns/mrtr#basic-workflow", STATELESS)
 async def test_the_retry_with_the_answers_gets_the_result(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         result = await peer.result("tools/call", retry(await first_round(peer), accepted(dish="soup")))
         assert (result["resultType"], result["content"][0]["text"][:6]) == ("complete", "accept")
 
 
-@behaviour("rounds.together")
+@behaviour("rounds.together", "2026-07-28 basic/patterns/mrtr#inputrequests", STATELESS)
 async def test_questions_asked_at_once_leave_in_one_round(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         assert len((await first_round(peer, "at_once"))["inputRequests"]) == 2
 
 
-@behaviour("rounds.groups")
+@behaviour("rounds.groups", "2026-07-28 basic/patterns/mrtr#inputrequests", STATELESS)
 async def test_questions_of_a_task_group_leave_in_one_round(wire: Wire) -> None:
     async with wire.open(leaving_server(), capabilities=FORMS) as peer:
         asked = await first_round(peer, "grouped")
@@ -120,21 +120,21 @@ async def test_questions_of_a_task_group_leave_in_one_round(wire: Wire) -> None:
         assert (len(asked["inputRequests"]), result["content"][0]["text"]) == (2, "x x")
 
 
-@behaviour("rounds.left")
+@behaviour("rounds.left", "2026-07-28 basic/patterns/mrtr#basic-workflow", STATELESS)
 async def test_a_handler_that_is_left_for_a_question_cleans_up(wire: Wire) -> None:
     async with wire.open(leaving_server(), capabilities=FORMS) as peer:
         await first_round(peer, "tidy")
         assert (await peer.call("history"))["content"][0]["text"] == "opened closed"
 
 
-@behaviour("rounds.swallowed")
+@behaviour("rounds.swallowed", "2026-07-28 basic/patterns/mrtr#basic-workflow", STATELESS)
 @pytest.mark.parametrize("tool", ["swallows", "gathers"])
 async def test_a_handler_that_does_not_want_to_be_left_asks_nevertheless(wire: Wire, tool: str) -> None:
     async with wire.open(leaving_server(), capabilities=FORMS) as peer:
         assert len((await first_round(peer, tool))["inputRequests"]) == 1
 
 
-@behaviour("rounds.partial")
+@behaviour("rounds.partial", "2026-07-28 basic/patterns/mrtr#error-handling", STATELESS)
 async def test_a_question_that_was_not_answered_is_asked_again(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer, "at_once")
@@ -146,7 +146,7 @@ async def test_a_question_that_was_not_answered_is_asked_again(wire: Wire) -> No
         assert sorted(result["content"][0]["text"].split()) == ["x", "y"]
 
 
-@behaviour("rounds.unanswered")
+@behaviour("rounds.unanswered", "2026-07-28 basic/patterns/mrtr#error-handling", STATELESS)
 async def test_a_retry_without_any_answer_is_asked_again(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer)
@@ -155,7 +155,7 @@ async def test_a_retry_without_any_answer_is_asked_again(wire: Wire) -> None:
         assert (again["resultType"], set(again["inputRequests"])) == ("input_required", set(asked["inputRequests"]))
 
 
-@behaviour("rounds.unexpected")
+@behaviour("rounds.unexpected", "2026-07-28 basic/patterns/mrtr#error-handling", STATELESS)
 async def test_an_unexpected_response_is_ignored(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
@@ -163,7 +163,7 @@ async def test_an_unexpected_response_is_ignored(wire: Wire) -> None:
         assert (await peer.result("tools/call", params))["resultType"] == "complete"
 
 
-@behaviour("rounds.responses-invalid")
+@behaviour("rounds.responses-invalid", "2026-07-28 basic/patterns/mrtr#error-handling", STATELESS)
 @pytest.mark.parametrize("responses", [7, [], "x"])
 async def test_answers_that_are_not_an_object_are_invalid(wire: Wire, responses: Any) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
@@ -171,7 +171,9 @@ async def test_answers_that_are_not_an_object_are_invalid(wire: Wire, responses:
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.answers-without-state")
+@behaviour(
+    "rounds.answers-without-state", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS
+)
 async def test_answers_without_their_state_are_not_believed(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
@@ -179,7 +181,7 @@ async def test_answers_without_their_state_are_not_believed(wire: Wire) -> None:
         assert (await peer.result("tools/call", params))["resultType"] == "input_required"
 
 
-@behaviour("rounds.state-tampered")
+@behaviour("rounds.state-tampered", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 @pytest.mark.parametrize(
     "change", [lambda s: s[:-2] + "AA", lambda s: "x" + s, lambda s: "", lambda s: s * 2, lambda s: "é"]
 )
@@ -190,7 +192,9 @@ async def test_a_state_that_was_changed_is_rejected(wire: Wire, change: Any) -> 
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.state-other-arguments")
+@behaviour(
+    "rounds.state-other-arguments", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS
+)
 async def test_a_state_is_rejected_with_other_arguments(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer, "keyed", subject="cats")
@@ -198,14 +202,14 @@ async def test_a_state_is_rejected_with_other_arguments(wire: Wire) -> None:
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.state-other-tool")
+@behaviour("rounds.state-other-tool", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_state_is_rejected_by_another_tool(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(value=1), "count")
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.state-other-method")
+@behaviour("rounds.state-other-method", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_state_is_rejected_by_another_method(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer)
@@ -213,7 +217,7 @@ async def test_a_state_is_rejected_by_another_method(wire: Wire) -> None:
         assert (await peer.error("prompts/get", params))["code"] == -32602
 
 
-@behaviour("rounds.state-other-server")
+@behaviour("rounds.state-other-server", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_state_is_rejected_by_another_server(wire: Wire) -> None:
     async with (
         wire.open(asking_server(), capabilities=FORMS) as one,
@@ -223,14 +227,14 @@ async def test_a_state_is_rejected_by_another_server(wire: Wire) -> None:
         assert (await two.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.state-expired")
+@behaviour("rounds.state-expired", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_state_that_is_too_old_is_rejected(wire: Wire) -> None:
     async with wire.open(asking_server(limits=Limits(state_seconds=-1.0)), capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(value="x"))
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.state-one-sentence")
+@behaviour("rounds.state-one-sentence", "2026-07-28 basic/patterns/mrtr#security-considerations", STATELESS)
 async def test_every_refused_state_is_rejected_with_the_same_sentence(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
@@ -240,7 +244,7 @@ async def test_every_refused_state_is_rejected_with_the_same_sentence(wire: Wire
         assert messages[0] == messages[1]
 
 
-@behaviour("rounds.state-opaque")
+@behaviour("rounds.state-opaque", "2026-07-28 basic/patterns/mrtr#security-considerations", STATELESS)
 async def test_a_state_does_not_show_what_it_holds(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer, "twice")
@@ -248,7 +252,7 @@ async def test_a_state_does_not_show_what_it_holds(wire: Wire) -> None:
         assert "hunter2" not in again["requestState"]
 
 
-@behaviour("rounds.connection-free")
+@behaviour("rounds.connection-free", "2026-07-28 basic/index#statelessness", STATELESS, ANYWHERE)
 async def test_a_call_goes_on_over_another_connection(wire: Wire) -> None:
     server = make("asking")
     async with wire.open(server, capabilities=FORMS) as one, wire.open(server, capabilities=FORMS) as two:
@@ -256,7 +260,7 @@ async def test_a_call_goes_on_over_another_connection(wire: Wire) -> None:
         assert (await two.result("tools/call", params))["resultType"] == "complete"
 
 
-@behaviour("rounds.capability-again")
+@behaviour("rounds.capability-again", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_each_round_declares_what_the_client_can(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer, "twice")
@@ -265,7 +269,7 @@ async def test_each_round_declares_what_the_client_can(wire: Wire) -> None:
         assert (await peer.error("tools/call", params))["code"] == -32021
 
 
-@behaviour("rounds.other-question")
+@behaviour("rounds.other-question", "2026-07-28 basic/patterns/mrtr#security-considerations", STATELESS)
 async def test_an_answer_is_given_only_to_the_question_that_was_asked(wire: Wire) -> None:
     prices = iter([10, 99, 99])
     server = Server("shop", version="1")
@@ -282,14 +286,14 @@ async def test_an_answer_is_given_only_to_the_question_that_was_asked(wire: Wire
         assert again["inputRequests"]["pay"]["params"]["message"] == "Pay 99?"
 
 
-@behaviour("rounds.limit")
+@behaviour("rounds.limit", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_question_that_is_never_settled_ends(wire: Wire) -> None:
     async with wire.open(asking_server(limits=Limits(rounds=2)), capabilities=FORMS) as peer:
         talk = await peer.converse_tool("order", {"elicitation/create": accepted(value=7)})
         assert ("error" in talk.answer, len(talk.questions)) == (True, 2)
 
 
-@behaviour("rounds.single-use")
+@behaviour("rounds.single-use", "2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow", STATELESS)
 async def test_a_state_that_may_be_used_once_is_rejected_the_second_time(wire: Wire) -> None:
     server = Server("once", version="1")
 
@@ -303,7 +307,7 @@ async def test_a_state_that_may_be_used_once_is_rejected_the_second_time(wire: W
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
-@behaviour("rounds.told-once")
+@behaviour("rounds.told-once", "2026-07-28 basic/patterns/progress#behavior-requirements", STATELESS, ANYWHERE)
 async def test_progress_of_an_earlier_round_is_not_sent_again(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await peer.call("told", meta={"progressToken": "a"})
@@ -313,7 +317,7 @@ async def test_progress_of_an_earlier_round_is_not_sent_again(wire: Wire) -> Non
         assert told == [("a", 1), ("b", 2)]
 
 
-@behaviour("rounds.shared-keys")
+@behaviour("rounds.shared-keys", "2026-07-28 basic/index#statelessness", STATELESS)
 async def test_servers_with_the_same_keys_take_each_others_states(wire: Wire) -> None:
     keys = ["0" * 64]
     one, two = asking_server(state_keys=keys), asking_server(state_keys=keys)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.interaction.rows import behaviour
+from tests.interaction.rows import HANDSHAKE, sse_behaviour
 from tests.interaction.web import OldPair, Reply
 from tests.interaction.wire import Peer, Wire
 
@@ -39,7 +39,7 @@ async def second_stream(peer: Peer) -> tuple[Reply, asyncio.Task[Any]]:
     return opened, task
 
 
-@behaviour("sse.endpoint-first")
+@sse_behaviour("sse.endpoint-first", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE)
 async def test_a_stream_begins_with_the_address_to_post_to(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         stream = pair(peer).replies[0]
@@ -47,7 +47,7 @@ async def test_a_stream_begins_with_the_address_to_post_to(wire: Wire) -> None:
         assert urlsplit(await pair(peer).address)[:2] == urlsplit(pair(peer).url)[:2]
 
 
-@behaviour("sse.endpoint-secret")
+@sse_behaviour("sse.endpoint-secret", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 async def test_each_stream_has_its_own_random_address(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         other, _ = await second_stream(peer)
@@ -55,7 +55,7 @@ async def test_each_stream_has_its_own_random_address(wire: Wire) -> None:
         assert (addresses[0].endswith(addresses[1]), len(urlsplit(addresses[1]).query) >= 32) == (False, True)
 
 
-@behaviour("sse.messages")
+@sse_behaviour("sse.messages", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE)
 async def test_all_messages_come_as_events_and_nothing_on_the_posts(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.call("count", {"to": 3}, meta={"progressToken": 1})
@@ -65,7 +65,7 @@ async def test_all_messages_come_as_events_and_nothing_on_the_posts(wire: Wire) 
         assert stream.messages[-1]["result"]["content"][0]["text"] == "3"
 
 
-@behaviour("sse.own-stream")
+@sse_behaviour("sse.own-stream", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 async def test_a_message_comes_on_the_stream_of_its_own_client_alone(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         other, _ = await second_stream(peer)
@@ -74,7 +74,7 @@ async def test_a_message_comes_on_the_stream_of_its_own_client_alone(wire: Wire)
         assert [event.event for event in other.events] == ["endpoint"]
 
 
-@behaviour("sse.notices")
+@sse_behaviour("sse.notices", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE)
 async def test_messages_without_a_request_come_on_the_stream(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call("add_tools", {"names": ["fresh"]})
@@ -82,7 +82,7 @@ async def test_messages_without_a_request_come_on_the_stream(wire: Wire) -> None
         assert "notifications/tools/list_changed" in [each.get("method") for each in pair(peer).replies[0].messages]
 
 
-@behaviour("sse.question")
+@sse_behaviour("sse.question", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 async def test_a_question_comes_on_the_stream_and_its_answer_is_posted(wire: Wire) -> None:
     async with wire.open("asking", capabilities={"roots": {}}) as peer:
         roots = {"roots": [{"uri": "file:///srv"}]}
@@ -90,7 +90,7 @@ async def test_a_question_comes_on_the_stream_and_its_answer_is_posted(wire: Wir
         assert ([question["method"] for question in talk.questions], "/srv" in talk.text) == (["roots/list"], True)
 
 
-@behaviour("sse.unknown-address")
+@sse_behaviour("sse.unknown-address", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 @pytest.mark.parametrize("address", ["?session_id=no-such", "", "?session_id=", "?other=1"])
 async def test_an_address_that_no_stream_named_is_rejected(wire: Wire, address: str) -> None:
     async with wire.open("catalog") as peer:
@@ -100,7 +100,7 @@ async def test_an_address_that_no_stream_named_is_rejected(wire: Wire, address: 
         assert reply.status in (400, 404)
 
 
-@behaviour("sse.gone")
+@sse_behaviour("sse.gone", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 async def test_an_address_is_gone_with_its_stream(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         other, task = await second_stream(peer)
@@ -114,7 +114,7 @@ async def test_an_address_is_gone_with_its_stream(wire: Wire) -> None:
         assert (statuses, (await post(peer, hello, address=address)).status) == ([202, 202], 404)
 
 
-@behaviour("sse.unreadable")
+@sse_behaviour("sse.unreadable", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE)
 @pytest.mark.parametrize("body", [b"hello", b'{"jsonrpc":"2.0","id":1}'])
 async def test_a_body_that_is_not_a_message_is_rejected_and_the_stream_lives(wire: Wire, body: bytes) -> None:
     async with wire.open("catalog") as peer:
@@ -122,7 +122,7 @@ async def test_a_body_that_is_not_a_message_is_rejected_and_the_stream_lives(wir
         assert "tools" in await peer.result("tools/list")
 
 
-@behaviour("sse.origin")
+@sse_behaviour("sse.origin", "2024-11-05 basic/transports#security-warning", HANDSHAKE[:1])
 @pytest.mark.parametrize("place", ["/sse", "/messages"])
 async def test_a_web_page_of_another_origin_is_rejected_at_both_addresses(wire: Wire, place: str) -> None:
     async with wire.open("catalog") as peer:
@@ -133,7 +133,7 @@ async def test_a_web_page_of_another_origin_is_rejected_at_both_addresses(wire: 
         assert reply.status == 403
 
 
-@behaviour("sse.verbs")
+@sse_behaviour("sse.verbs", "2024-11-05 basic/transports#http-with-sse", HANDSHAKE[:1])
 @pytest.mark.parametrize(("verb", "place"), [("POST", "/sse"), ("DELETE", "/sse"), ("GET", "/messages")])
 async def test_each_address_has_one_verb(wire: Wire, verb: str, place: str) -> None:
     async with wire.open("catalog") as peer:
@@ -142,7 +142,7 @@ async def test_each_address_has_one_verb(wire: Wire, verb: str, place: str) -> N
         assert reply.status == 405
 
 
-@behaviour("sse.at-the-endpoint")
+@sse_behaviour("sse.at-the-endpoint", "2025-11-25 basic/transports#backwards-compatibility", HANDSHAKE[:1])
 async def test_a_client_that_falls_back_finds_the_stream_at_the_endpoint_itself(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         opened, task = pair(peer).begin("GET", pair(peer).url, STREAM)
@@ -150,7 +150,7 @@ async def test_a_client_that_falls_back_finds_the_stream_at_the_endpoint_itself(
         assert (opened.status, opened.kind) == (200, "text/event-stream")
 
 
-@behaviour("sse.off")
+@sse_behaviour("sse.off", "2025-11-25 basic/transports#backwards-compatibility", HANDSHAKE[:1])
 @pytest.mark.parametrize(("place", "status"), [("/sse", 404), ("/messages", 404), ("", 405)])
 async def test_a_server_may_be_without_the_old_transport(wire: Wire, place: str, status: int) -> None:
     async with wire.open("catalog", greet=False, sse=False) as peer:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import behaviour
+from tests.interaction.rows import HANDSHAKE, STATELESS, stdio_behaviour
 from tests.interaction.wire import Peer, Wire, program
 from trunkline import Client, ServerExited
 
@@ -24,14 +24,14 @@ def process_of(peer: Peer) -> asyncio.subprocess.Process:
 # --- the server's side -----------------------------------------------------------------------------------------------
 
 
-@behaviour("stdio.one-line")
+@stdio_behaviour("stdio.one-line", "2025-11-25 basic/transports#stdio")
 async def test_a_message_is_one_line_whatever_it_holds(wire: Wire) -> None:
     text = "a\nb\r\nc\u2028d"
     async with wire.open("catalog") as peer:
         assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
 
 
-@behaviour("stdio.stdout-ours")
+@stdio_behaviour("stdio.stdout-ours", "2025-11-25 basic/transports#stdio")
 @pytest.mark.parametrize("tool", ["shout", "mutter"])
 async def test_output_printed_by_the_server_is_not_on_the_wire(wire: Wire, tool: str) -> None:
     async with wire.open("noisy") as peer:
@@ -39,14 +39,14 @@ async def test_output_printed_by_the_server_is_not_on_the_wire(wire: Wire, tool:
         assert all(message["jsonrpc"] == "2.0" for message in peer.heard)
 
 
-@behaviour("stdio.stdin-ours")
+@stdio_behaviour("stdio.stdin-ours", "2025-11-25 basic/transports#stdio")
 async def test_the_servers_code_cannot_eat_messages(wire: Wire) -> None:
     async with wire.open("noisy") as peer:
         assert (await peer.call("listen_in"))["content"][0]["text"] == "''"
         assert "tools" in await peer.result("tools/list")
 
 
-@behaviour("stdio.eof-exits")
+@stdio_behaviour("stdio.eof-exits", "2026-07-28 basic/transports/stdio#shutdown")
 async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.result("tools/list")
@@ -55,7 +55,7 @@ async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
             assert await process_of(peer).wait() == 0
 
 
-@behaviour("stdio.eof-answers")
+@stdio_behaviour("stdio.eof-answers", "2026-07-28 basic/transports/stdio#shutdown")
 async def test_requests_before_the_end_of_input_are_answered(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         id = await peer.send("tools/call", {"name": "echo", "arguments": {"text": "last"}})
@@ -63,7 +63,7 @@ async def test_requests_before_the_end_of_input_are_answered(wire: Wire) -> None
         assert (await peer.answer(id))["result"]["content"][0]["text"] == "last"
 
 
-@behaviour("stdio.eof-listen")
+@stdio_behaviour("stdio.eof-listen", "2026-07-28 basic/transports/stdio#shutdown", STATELESS)
 async def test_an_open_subscription_does_not_keep_a_server_alive(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
@@ -73,7 +73,7 @@ async def test_an_open_subscription_does_not_keep_a_server_alive(wire: Wire) -> 
             assert await process_of(peer).wait() == 0
 
 
-@behaviour("stdio.eof-cut")
+@stdio_behaviour("stdio.eof-cut", "2026-07-28 basic/transports/stdio#shutdown")
 async def test_a_line_that_input_ends_in_is_a_message(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         stdin = process_of(peer).stdin
@@ -83,7 +83,7 @@ async def test_a_line_that_input_ends_in_is_a_message(wire: Wire) -> None:
         assert "tools" in (await peer.answer("cut"))["result"]
 
 
-@behaviour("stdio.terminated")
+@stdio_behaviour("stdio.terminated", "2025-11-25 basic/lifecycle#shutdown")
 async def test_a_server_ends_when_it_is_told_to(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.result("tools/list")
@@ -92,7 +92,7 @@ async def test_a_server_ends_when_it_is_told_to(wire: Wire) -> None:
             assert await process_of(peer).wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-@behaviour("stdio.line-ends")
+@stdio_behaviour("stdio.line-ends", "2025-11-25 basic/transports#stdio")
 @pytest.mark.parametrize("ending", ["\r", "\n", "  ", "\n\r\n"])
 async def test_blank_lines_and_carriage_returns_do_no_harm(wire: Wire, ending: str) -> None:
     async with wire.open("catalog") as peer:
@@ -101,7 +101,7 @@ async def test_blank_lines_and_carriage_returns_do_no_harm(wire: Wire, ending: s
         assert await peer.settle() == []
 
 
-@behaviour("stdio.pieces")
+@stdio_behaviour("stdio.pieces", "2025-11-25 basic/transports#stdio")
 async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         stdin = process_of(peer).stdin
@@ -113,7 +113,7 @@ async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> No
         assert set(await peer.answers("a", "b")) == {"a", "b"}
 
 
-@behaviour("stdio.garbage")
+@stdio_behaviour("stdio.garbage", "2025-11-25 basic/transports#stdio")
 async def test_bytes_that_are_not_a_message_are_rejected_and_the_next_line_is_served(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}\nhello\n{"jsonrpc":"2.0","id":1}')
@@ -121,14 +121,14 @@ async def test_bytes_that_are_not_a_message_are_rejected_and_the_next_line_is_se
         assert "tools" in await peer.result("tools/list")
 
 
-@behaviour("stdio.notices")
+@stdio_behaviour("stdio.notices", "2025-11-25 server/tools#list-changed-notification")
 async def test_a_change_is_notified_over_stdio(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         await target.call_tool("add_tools", {"names": ["fresh"]})
         assert (await anext(aiter(changes))).kind == "tools"
 
 
-@behaviour("stdio.too-long")
+@stdio_behaviour("stdio.too-long", "2025-11-25 basic/transports#stdio")
 async def test_a_line_over_the_limit_is_rejected_and_the_next_one_is_served(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 5000 + b'"}')
@@ -148,7 +148,7 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 
-@behaviour("stdio.client-works")
+@stdio_behaviour("stdio.client-works", "2025-11-25 basic/transports#stdio")
 async def test_a_client_starts_a_program_and_ends_it(wire: Wire) -> None:
     async with client(wire, "catalog") as target:
         assert (await target.call_tool("add", {"a": 1, "b": 2})).data == 3
@@ -156,32 +156,32 @@ async def test_a_client_starts_a_program_and_ends_it(wire: Wire) -> None:
         assert target.server_info.name == "catalog"
 
 
-@behaviour("stdio.client-auto")
+@stdio_behaviour("stdio.client-auto", "2026-07-28 basic/transports/stdio#backward-compatibility", STATELESS)
 async def test_a_client_finds_out_by_itself_what_a_program_speaks(wire: Wire) -> None:
     async with Client(program("catalog"), env=_environment()) as target:
         assert target.revision == wire.revision
 
 
-@behaviour("stdio.client-fallback")
+@stdio_behaviour("stdio.client-fallback", "2026-07-28 basic/transports/stdio#backward-compatibility", HANDSHAKE)
 async def test_a_client_falls_back_to_the_handshake_with_an_older_program(wire: Wire) -> None:
     async with Client(program("raw_chatty")) as target:
         assert target.revision == wire.revision
 
 
-@behaviour("stdio.client-noise")
+@stdio_behaviour("stdio.client-noise", "2025-11-25 basic/transports#stdio", HANDSHAKE)
 async def test_a_client_skips_lines_that_are_no_messages_and_does_not_mind_stderr(wire: Wire) -> None:
     async with client(wire, "raw_chatty") as target:
         assert json.loads((await target.call_tool("tell", {})).text)["lines"] >= 3
 
 
-@behaviour("stdio.client-lines")
+@stdio_behaviour("stdio.client-lines", "2025-11-25 basic/transports#stdio", HANDSHAKE)
 async def test_a_client_writes_one_message_a_line(wire: Wire) -> None:
     async with client(wire, "raw_chatty") as target:
         told = json.loads((await target.call_tool("tell", {"text": "a\nb\r\nc"})).text)
         assert told["lines"] == told["breaks"]
 
 
-@behaviour("stdio.client-environment")
+@stdio_behaviour("stdio.client-environment", "2025-11-25 basic/index#auth", HANDSHAKE)
 async def test_a_program_gets_a_small_environment_and_what_it_was_given(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +191,7 @@ async def test_a_program_gets_a_small_environment_and_what_it_was_given(
         assert ("GIVEN" in environment, "PATH" in environment, "MY_SECRET_TOKEN" in environment) == (True, True, False)
 
 
-@behaviour("stdio.client-server-dies")
+@stdio_behaviour("stdio.client-server-dies", "2026-07-28 basic/transports/stdio#unexpected-termination", HANDSHAKE)
 async def test_a_call_fails_at_once_with_the_exit_reason_when_the_program_dies(wire: Wire) -> None:
     async with client(wire, "raw_dying", restart=False) as target:
         with pytest.raises(ServerExited) as caught:
@@ -199,7 +199,7 @@ async def test_a_call_fails_at_once_with_the_exit_reason_when_the_program_dies(w
         assert (caught.value.status, "the disk caught fire" in caught.value.stderr) == (3, True)
 
 
-@behaviour("stdio.client-restarts")
+@stdio_behaviour("stdio.client-restarts", "2026-07-28 basic/transports/stdio#unexpected-termination", HANDSHAKE)
 async def test_the_next_call_starts_a_dead_program_again_and_the_lost_one_is_not_repeated(wire: Wire) -> None:
     async with client(wire, "raw_dying") as target:
         with pytest.raises(ServerExited):
@@ -208,7 +208,7 @@ async def test_the_next_call_starts_a_dead_program_again_and_the_lost_one_is_not
         assert target.state == "active"
 
 
-@behaviour("stdio.client-stderr-in-errors")
+@stdio_behaviour("stdio.client-stderr-in-errors", "2026-07-28 basic/transports/stdio#unexpected-termination")
 async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('no licence found')")
@@ -218,7 +218,7 @@ async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -
     assert "no licence found" in str(caught.value)
 
 
-@behaviour("stdio.client-listens-again")
+@stdio_behaviour("stdio.client-listens-again", "2026-07-28 basic/transports/stdio#unexpected-termination")
 async def test_a_listener_continues_after_a_restart_of_the_server(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         with pytest.raises(ServerExited):
@@ -228,7 +228,7 @@ async def test_a_listener_continues_after_a_restart_of_the_server(wire: Wire) ->
         assert (await anext(aiter(changes))).kind == "tools"
 
 
-@behaviour("stdio.stderr-quiet")
+@stdio_behaviour("stdio.stderr-quiet", "2025-11-25 basic/transports#stdio")
 async def test_an_idle_server_writes_nothing(wire: Wire) -> None:
     async with wire.open("paged") as peer:
         await peer.call("a")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import behaviour
+from tests.interaction.rows import ANYWHERE, EVERYWHERE, HANDSHAKE, STATELESS, behaviour
 from tests.interaction.wire import META, Peer, Wire
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -37,7 +37,9 @@ def stamp(id: Any = "sub") -> dict[str, Any]:
 # --- on an open request ----------------------------------------------------------------------------------------------
 
 
-@behaviour("subscriptions.acknowledged")
+@behaviour(
+    "subscriptions.acknowledged", "2026-07-28 basic/patterns/subscriptions#acknowledgment", STATELESS, EVERYWHERE
+)
 @pytest.mark.parametrize("id", ["sub", 31])
 async def test_the_acknowledgement_comes_first_and_names_the_subscription(wire: Wire, id: Any) -> None:
     async with wire.open("changing") as peer:
@@ -46,14 +48,16 @@ async def test_the_acknowledgement_comes_first_and_names_the_subscription(wire: 
         assert peer.heard[0]["params"] == {"_meta": stamp(id), "notifications": accepted}
 
 
-@behaviour("subscriptions.acknowledged-offered")
+@behaviour("subscriptions.acknowledged-offered", "2026-07-28 basic/patterns/subscriptions#acknowledgment", STATELESS)
 async def test_only_what_the_server_can_tell_is_acknowledged(wire: Wire) -> None:
     async with wire.open("bare") as peer:
         told = await listen(peer, toolsListChanged=True, promptsListChanged=True, resourceSubscriptions=["note://one"])
         assert told["notifications"] == {}
 
 
-@behaviour("subscriptions.notified")
+@behaviour(
+    "subscriptions.notified", "2026-07-28 basic/patterns/subscriptions#receiving-notifications", STATELESS, ANYWHERE
+)
 @pytest.mark.parametrize("notice", CHANGES)
 async def test_a_listener_is_notified_of_a_changed_list_under_the_id_of_its_subscription(
     wire: Wire, notice: str
@@ -65,7 +69,7 @@ async def test_a_listener_is_notified_of_a_changed_list_under_the_id_of_its_subs
         assert peer.notices(notice) == [{"_meta": stamp()}]
 
 
-@behaviour("subscriptions.resource")
+@behaviour("subscriptions.resource", "2026-07-28 server/resources#subscriptions", STATELESS, ANYWHERE)
 async def test_a_listener_is_notified_of_a_changed_resource(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, resourceSubscriptions=["note://one"])
@@ -75,7 +79,7 @@ async def test_a_listener_is_notified_of_a_changed_resource(wire: Wire) -> None:
         assert peer.notices(UPDATED) == [{"_meta": stamp(), "uri": "note://one"}]
 
 
-@behaviour("subscriptions.unwanted")
+@behaviour("subscriptions.unwanted", "2026-07-28 basic/patterns/subscriptions#opening-a-stream", STATELESS)
 async def test_a_subscription_gets_no_changes_outside_its_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, promptsListChanged=True, toolsListChanged=False)
@@ -84,14 +88,19 @@ async def test_a_subscription_gets_no_changes_outside_its_filter(wire: Wire) -> 
         assert peer.notices(TOOLS) == []
 
 
-@behaviour("subscriptions.unasked")
+@behaviour("subscriptions.unasked", "2026-07-28 basic/patterns/subscriptions#opening-a-stream", STATELESS)
 async def test_a_client_without_a_subscription_is_not_notified(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call(*CHANGES[TOOLS])
         assert await peer.settle() == []
 
 
-@behaviour("subscriptions.several")
+@behaviour(
+    "subscriptions.several",
+    "2026-07-28 basic/patterns/subscriptions#multiple-concurrent-subscriptions",
+    STATELESS,
+    ANYWHERE,
+)
 async def test_each_subscription_gets_its_own_notifications(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, 31, toolsListChanged=True)
@@ -101,7 +110,7 @@ async def test_each_subscription_gets_its_own_notifications(wire: Wire) -> None:
         assert peer.notices(TOOLS) == [{"_meta": stamp(31)}, {"_meta": stamp("31")}]
 
 
-@behaviour("subscriptions.once")
+@behaviour("subscriptions.once", "2026-07-28 server/tools#list-changed-notification", STATELESS)
 async def test_many_changes_at_once_are_one_notice(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
@@ -110,7 +119,7 @@ async def test_many_changes_at_once_are_one_notice(wire: Wire) -> None:
         assert len(peer.notices(TOOLS)) == 1
 
 
-@behaviour("subscriptions.removal")
+@behaviour("subscriptions.removal", "2026-07-28 server/tools#list-changed-notification", STATELESS, ANYWHERE)
 async def test_removing_a_tool_is_a_change(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
@@ -119,7 +128,7 @@ async def test_removing_a_tool_is_a_change(wire: Wire) -> None:
         assert len(peer.notices(TOOLS)) == 1
 
 
-@behaviour("subscriptions.cancelled")
+@behaviour("subscriptions.cancelled", "2026-07-28 basic/patterns/subscriptions#cancellation", STATELESS, ANYWHERE)
 async def test_a_listener_that_cancels_gets_no_more_notifications_and_is_not_answered(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
@@ -129,7 +138,7 @@ async def test_a_listener_that_cancels_gets_no_more_notifications_and_is_not_ans
         assert (peer.notices(TOOLS), [each for each in peer.heard if each.get("id") == "sub"]) == ([], [])
 
 
-@behaviour("subscriptions.ended")
+@behaviour("subscriptions.ended", "2026-07-28 basic/patterns/subscriptions#graceful-closure", STATELESS, EVERYWHERE)
 async def test_a_server_that_ends_a_subscription_sends_a_cancellation_and_a_result(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
@@ -139,7 +148,7 @@ async def test_a_server_that_ends_a_subscription_sends_a_cancellation_and_a_resu
         assert (result["resultType"], result["_meta"][f"{META}subscriptionId"]) == ("complete", "sub")
 
 
-@behaviour("subscriptions.params")
+@behaviour("subscriptions.params", "2026-07-28 basic/patterns/subscriptions#notification-filter", STATELESS)
 async def test_a_subscription_needs_a_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         assert (await peer.error("subscriptions/listen"))["code"] == -32602
@@ -148,7 +157,7 @@ async def test_a_subscription_needs_a_filter(wire: Wire) -> None:
 # --- on the connection -----------------------------------------------------------------------------------------------
 
 
-@behaviour("notices.list-changed")
+@behaviour("notices.list-changed", "2025-11-25 server/tools#list-changed-notification", HANDSHAKE, ANYWHERE)
 @pytest.mark.parametrize("notice", CHANGES)
 async def test_a_client_is_notified_of_a_changed_list(wire: Wire, notice: str) -> None:
     async with wire.open("changing") as peer:
@@ -157,7 +166,7 @@ async def test_a_client_is_notified_of_a_changed_list(wire: Wire, notice: str) -
         assert peer.notices(notice) == [None]
 
 
-@behaviour("notices.once")
+@behaviour("notices.once", "2025-11-25 server/tools#list-changed-notification", HANDSHAKE, ANYWHERE)
 async def test_many_changes_at_once_are_one_notice_on_the_connection(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call("add_tools", {"names": [f"tool{number}" for number in range(50)]})
@@ -165,7 +174,7 @@ async def test_many_changes_at_once_are_one_notice_on_the_connection(wire: Wire)
         assert len(peer.notices(TOOLS)) == 1
 
 
-@behaviour("notices.list-fresh")
+@behaviour("notices.list-fresh", "2025-11-25 server/tools#capabilities")
 async def test_after_a_change_the_list_and_calls_are_of_the_new_state(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call("add_tools", {"names": ["fresh"]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -15,12 +14,11 @@ from typing import Any, NamedTuple
 import httpx2
 import mcp
 import pytest
-from anyio.from_thread import start_blocking_portal
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.interop.peers import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, is_handshake, program
+from tests.interop.peers import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Visits, is_handshake, program
 from tests.interop.web import INTEROP, listening, node
-from tests.support import BOUND
+from tests.support import run_async
 
 __all__ = [
     "FRONTS",
@@ -33,6 +31,7 @@ __all__ = [
     "python_server",
     "served",
     "stdio_command",
+    "visit_gateway",
 ]
 
 _AT = "is served at "
@@ -181,34 +180,20 @@ async def gateway_client(gateway: Served, revision: str, **options: Any) -> Asyn
             yield client
 
 
-class Fronts:
-    """Official clients of one gateway that many tests share, open in an event loop of their own."""
+def visit_gateway(gateway: Served, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], **options: Any) -> Any:
+    """Do something with a client of its own."""
+
+    async def main() -> Any:
+        async with gateway_client(gateway, revision, **options) as client:
+            return await work(client)
+
+    return run_async(main())
+
+
+class Fronts(Visits):
+    """Official clients of one gateway that many tests share."""
 
     def __init__(self, gateway: Served, **options: Any) -> None:
         """Say with which options they are made."""
+        super().__init__(lambda revision: gateway_client(gateway, revision, **options))
         self.gateway = gateway
-        self._options = options
-        self._stack = ExitStack()
-        self._clients: dict[str, mcp.Client] = {}
-
-    def __enter__(self) -> Fronts:
-        """Start the loop."""
-        self._portal = self._stack.enter_context(start_blocking_portal())
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Close all clients."""
-        self._stack.close()
-
-    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = BOUND) -> Any:
-        """Do something with the client of a revision, within a bound."""
-        if revision not in self._clients:
-            opened = self._portal.wrap_async_context_manager(gateway_client(self.gateway, revision, **self._options))
-            self._clients[revision] = self._stack.enter_context(opened)
-        client = self._clients[revision]
-
-        async def bounded() -> Any:
-            async with asyncio.timeout(seconds):
-                return await work(client)
-
-        return self._portal.call(bounded)

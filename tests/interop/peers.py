@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio
 import mcp
@@ -96,12 +96,13 @@ async def official_client(*revisions: str, mode: str | None = None, **options: A
 class Visits:
     """Official clients that many tests share, one for each revision, open in an event loop of their own."""
 
-    def __init__(self) -> None:
-        """Start without any."""
+    def __init__(self, connect: Callable[[str], AbstractAsyncContextManager[mcp.Client]] = official_client) -> None:
+        """Start without any; they are connected as the function says, by default to our server over stdio."""
+        self._connect = connect
         self._stack = ExitStack()
         self._clients: dict[str, mcp.Client] = {}
 
-    def __enter__(self) -> Visits:
+    def __enter__(self) -> Self:
         """Start the loop."""
         self._portal = self._stack.enter_context(start_blocking_portal())
         return self
@@ -113,7 +114,7 @@ class Visits:
     def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = BOUND) -> Any:
         """Do something with the client of a revision, within a bound."""
         if revision not in self._clients:
-            opened = self._portal.wrap_async_context_manager(official_client(revision))
+            opened = self._portal.wrap_async_context_manager(self._connect(revision))
             self._clients[revision] = self._stack.enter_context(opened)
         return _bounded(self._portal, work, self._clients[revision], seconds)
 

@@ -158,22 +158,19 @@ def test_the_official_client_logs_in_at_our_authorization_server(revision: str) 
 
 
 @ERAS
-def test_tokens_of_another_server_are_verified_by_the_keys_it_publishes(revision: str) -> None:
-    async def main() -> str:
-        issuing, port, person = free_port(), free_port(), Person()
-        issuer, url = f"http://127.0.0.1:{issuing}", f"http://127.0.0.1:{port}/mcp"
-        issues = AuthorizationServer(
-            issuer=issuer, store=":memory:", scopes=["books:read", "books:write"], resource=url, auto_approve="ada"
-        )
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(served(Server("issuer", auth=issues), issuing))
-            await stack.enter_async_context(served(books(JWTVerifier(issuer=issuer, audience=url)), port))
-            client = await stack.enter_async_context(logged_in(url, revision, Memory(), person))
-            said = text(await client.call_tool("who", {}))
-        assert person.visited[0]["resource"] == [url]
-        return said
-
-    assert run_async(main()) == "ada books:write"
+async def test_tokens_of_another_server_are_verified_by_the_keys_it_publishes(revision: str) -> None:
+    issuing, port, person = free_port(), free_port(), Person()
+    issuer, url = f"http://127.0.0.1:{issuing}", f"http://127.0.0.1:{port}/mcp"
+    issues = AuthorizationServer(
+        issuer=issuer, store=":memory:", scopes=["books:read", "books:write"], resource=url, auto_approve="ada"
+    )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(served(Server("issuer", auth=issues), issuing))
+        await stack.enter_async_context(served(books(JWTVerifier(issuer=issuer, audience=url)), port))
+        client = await stack.enter_async_context(logged_in(url, revision, Memory(), person))
+        said = text(await client.call_tool("who", {}))
+    assert person.visited[0]["resource"] == [url]
+    assert said == "ada books:write"
 
 
 @ERAS
@@ -213,16 +210,13 @@ def test_the_official_client_steps_up_when_a_tool_needs_more(revision: str) -> N
 
 
 @ERAS
-def test_the_official_client_comes_in_with_a_token_from_a_list(revision: str) -> None:
-    async def main() -> str:
-        port = free_port()
-        headers = {"Authorization": "Bearer listed-token"}
-        auth = StaticTokens({"listed-token": {"subject": "eve", "scopes": "books:write"}})
-        async with (
-            served(books(auth), port),
-            httpx2.AsyncClient(headers=headers, timeout=10) as web,
-            connected(f"http://127.0.0.1:{port}/mcp", revision, web) as client,
-        ):
-            return text(await client.call_tool("who", {}))
-
-    assert run_async(main()) == "eve books:write"
+async def test_the_official_client_comes_in_with_a_token_from_a_list(revision: str) -> None:
+    port = free_port()
+    headers = {"Authorization": "Bearer listed-token"}
+    auth = StaticTokens({"listed-token": {"subject": "eve", "scopes": "books:write"}})
+    async with (
+        served(books(auth), port),
+        httpx2.AsyncClient(headers=headers, timeout=10) as web,
+        connected(f"http://127.0.0.1:{port}/mcp", revision, web) as client,
+    ):
+        assert text(await client.call_tool("who", {})) == "eve books:write"

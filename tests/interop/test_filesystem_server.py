@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import trunkline.types as t
 from tests.interop.peers import npm_server
 from tests.support import run_async
-from trunkline import Client, ServerExited, ToolError
+from trunkline import Client, ServerExited
 
 
 def within(folder: Path, work: Callable[[Client], Awaitable[Any]]) -> Any:
@@ -22,51 +20,6 @@ def within(folder: Path, work: Callable[[Client], Awaitable[Any]]) -> Any:
             return await work(client)
 
     return run_async(main())
-
-
-def test_a_file_is_written_edited_and_read(tmp_path: Path) -> None:
-    path = str(tmp_path / "note.txt")
-
-    async def work(client: Client) -> Any:
-        await client.list_tools()
-        await client.call_tool("write_file", {"path": path, "content": "one\ntwo\n"})
-        await client.call_tool("edit_file", {"path": path, "edits": [{"oldText": "two", "newText": "drei ✓"}]})
-        return (await client.call_tool("read_text_file", {"path": path})).data
-
-    assert within(tmp_path, work) == {"content": "one\ndrei ✓\n"}
-    assert Path(path).read_text() == "one\ndrei ✓\n"
-
-
-def test_folders_are_made_listed_and_searched(tmp_path: Path) -> None:
-    async def work(client: Client) -> list[str]:
-        await client.call_tool("create_directory", {"path": str(tmp_path / "deep" / "er")})
-        await client.call_tool("write_file", {"path": str(tmp_path / "deep" / "a.md"), "content": "a"})
-        await client.call_tool(
-            "move_file", {"source": str(tmp_path / "deep" / "a.md"), "destination": str(tmp_path / "b.md")}
-        )
-        return [
-            (await client.call_tool("list_directory", {"path": str(tmp_path)})).text,
-            (await client.call_tool("search_files", {"path": str(tmp_path), "pattern": "*.md"})).text,
-            (await client.call_tool("list_allowed_directories")).text,
-        ]
-
-    listing, found, allowed = within(tmp_path, work)
-    assert sorted(listing.splitlines()) == ["[DIR] deep", "[FILE] b.md"]
-    assert found == str(tmp_path / "b.md")
-    assert str(tmp_path) in allowed
-
-
-def test_a_picture_is_read(tmp_path: Path) -> None:
-    (tmp_path / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    result = within(tmp_path, lambda client: client.call_tool("read_media_file", {"path": str(tmp_path / "dot.png")}))
-    [image] = result.content
-    assert isinstance(image, t.ImageContent)
-    assert base64.b64decode(image.data) == b"\x89PNG\r\n\x1a\n"
-
-
-def test_the_world_outside_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="Access denied"):
-        within(tmp_path, lambda client: client.call_tool("read_text_file", {"path": "/etc/passwd"}))
 
 
 def test_structured_results_fit_the_listed_schemas(tmp_path: Path) -> None:

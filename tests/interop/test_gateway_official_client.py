@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ import pytest
 from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
-from tests.interop.gateway_stage import FRONTS, Fronts, Served, configured, fleet, gateway_client, served
+from tests.interop.gateway_stage import FRONTS, Fronts, Served, configured, fleet, served, visit_gateway
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, is_handshake, program
 from tests.interop.test_official_client import Heard, only_text, refusal
 from tests.interop.test_official_client_asked import accept, choose, folders, model
@@ -29,13 +28,16 @@ EVERY_SERVER = pytest.mark.parametrize("server", [*PYTHON, *TYPESCRIPT])
 #: Over HTTP the TypeScript SDK 2.x serves handshake clients request by request, and asks none of them.
 ASKING_SERVERS = pytest.mark.parametrize("server", [each for each in (*PYTHON, *TYPESCRIPT) if each != "ts2-old"])
 PYTHON_SERVERS = pytest.mark.parametrize("server", PYTHON)
-OUR_SERVERS = pytest.mark.parametrize("server", ["our-old", "our-new"])
+OURS = ["our-old", "our-new"]
+OUR_SERVERS = pytest.mark.parametrize("server", OURS)
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One gateway over HTTP, with all servers behind it."""
+    """One gateway over HTTP, with all servers behind it: the first list waits until they have started."""
     with fleet() as servers, served(configured(servers, tmp_path_factory.mktemp("gateway")), servers) as found:
+        tools = visit_gateway(found, NEWEST, lambda client: client.list_tools()).tools
+        assert {tool.name.partition("__")[0] for tool in tools} == {*servers}
         yield found
 
 
@@ -51,16 +53,6 @@ def asked(gateway: Served) -> Iterator[Fronts]:
     """Clients that can be asked everything."""
     with Fronts(gateway, elicitation_callback=accept, sampling_callback=model, list_roots_callback=folders) as fronts:
         yield fronts
-
-
-def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **options: Any) -> Any:
-    """Do something with a client of its own."""
-
-    async def main() -> Any:
-        async with gateway_client(gateway, front, **options) as client:
-            return await work(client)
-
-    return run_async(main())
 
 
 # --- waiting for what comes in its own time ---------------------------------------------------------------------------
@@ -105,20 +97,6 @@ def test_the_client_and_the_gateway_agree(plain: Fronts, front: str) -> None:
     assert "## py-old\nBe kind." in instructions
 
 
-@FRONTS
-def test_everything_is_declared(plain: Fronts, front: str) -> None:
-    async def work(client: mcp.Client) -> theirs.ServerCapabilities:
-        return client.server_capabilities
-
-    found = plain(front, work)
-    assert found.completions is not None
-    assert found.tools is not None
-    assert found.prompts is not None
-    assert found.resources is not None
-    assert (found.tools.list_changed, found.prompts.list_changed) == (True, True)
-    assert (found.resources.list_changed, found.resources.subscribe) == (True, True)
-
-
 # --- lists, calls, results -------------------------------------------------------------------------------------------
 
 
@@ -147,13 +125,6 @@ def test_tools_prompts_and_resources_are_listed(plain: Fronts, front: str, serve
 
 @FRONTS
 @EVERY_SERVER
-def test_a_tool_is_called(plain: Fronts, front: str, server: str) -> None:
-    plain.gateway.needs(server)
-    assert only_text(plain(front, lambda client: client.call_tool(f"{server}__add", {"a": 19, "b": 23}))) == "42"
-
-
-@FRONTS
-@EVERY_SERVER
 def test_a_tool_that_fails_says_so(plain: Fronts, front: str, server: str) -> None:
     plain.gateway.needs(server)
     result = plain(front, lambda client: client.call_tool(f"{server}__fail"))
@@ -172,30 +143,13 @@ def test_structured_results_pass_the_clients_check(plain: Fronts, front: str, se
 
 
 @FRONTS
-@PYTHON_SERVERS
-def test_a_structured_number_passes_the_clients_check(plain: Fronts, front: str, server: str) -> None:
+@pytest.mark.parametrize("server", [*PYTHON, *OURS])
+def test_a_plain_number_is_wrapped_and_passes_the_clients_check(plain: Fronts, front: str, server: str) -> None:
     async def work(client: mcp.Client) -> theirs.CallToolResult:
         await client.list_tools()
         return await client.call_tool(f"{server}__add", {"a": 1, "b": 2})
 
     assert plain(front, work).structured_content == {"result": 3}
-
-
-@FRONTS
-@OUR_SERVERS
-def test_a_plain_number_of_our_servers_is_wrapped_in_both_eras(plain: Fronts, front: str, server: str) -> None:
-    async def work(client: mcp.Client) -> theirs.CallToolResult:
-        await client.list_tools()
-        return await client.call_tool(f"{server}__add", {"a": 1, "b": 2})
-
-    assert plain(front, work).structured_content == {"result": 3}
-
-
-@FRONTS
-@PYTHON_SERVERS
-def test_a_picture_arrives(plain: Fronts, front: str, server: str) -> None:
-    [image] = plain(front, lambda client: client.call_tool(f"{server}__picture")).content
-    assert (base64.b64decode(image.data), image.mime_type) == (b"\x89PNG\r\n\x1a\n", "image/png")
 
 
 @FRONTS
@@ -206,11 +160,6 @@ def test_every_kind_of_content_arrives_under_its_own_server(plain: Fronts, front
     assert (text.annotations.priority, audio.mime_type) == (0.5, "audio/wav")
     assert (embedded.resource.uri, link.uri) == (f"note://{server}/inside", f"note://{server}/fixed")
     assert (result.structured_content, result.meta["example.com/mark"]) == ({"ok": True}, 7)
-
-
-@FRONTS
-def test_what_nobody_has_is_an_error(plain: Fronts, front: str) -> None:
-    assert plain(front, lambda client: refusal(client.call_tool("py-old__nothing"))).code == theirs.INVALID_PARAMS
 
 
 @FRONTS
@@ -277,15 +226,6 @@ def test_arguments_are_completed(plain: Fronts, front: str, server: str) -> None
     assert plain(front, work) == [["kind", "keen"], ["Oslo"]]
 
 
-@FRONTS
-@pytest.mark.parametrize("server", ["ts1", "ts2-new"])
-def test_a_server_without_completion_proposes_nothing(plain: Fronts, front: str, server: str) -> None:
-    plain.gateway.needs(server)
-    ref = theirs.PromptReference(name=f"{server}__greet")
-    found = plain(front, lambda client: client.complete(ref, {"name": "name", "value": "A"}))
-    assert found.completion.values == []
-
-
 # --- progress, logging, giving up ------------------------------------------------------------------------------------
 
 
@@ -333,7 +273,7 @@ def test_a_session_hears_log_messages_from_its_level_on(gateway: Served, server:
         await client.call_tool(f"{server}__talk")
         return await heard.until(lambda items: len(items) == 1)
 
-    found = alone(gateway, NEWEST_HANDSHAKE, work, logging_callback=heard)
+    found = visit_gateway(gateway, NEWEST_HANDSHAKE, work, logging_callback=heard)
     assert [(each.level, each.data) for each in found] == [("error", "an error")]
 
 
@@ -345,7 +285,7 @@ def test_a_request_hears_log_messages_from_its_level_on(gateway: Served, server:
         await client.call_tool(f"{server}__talk")
         return await heard.until(lambda items: len(items) == 1)
 
-    found = alone(gateway, NEWEST, work, logging_callback=heard, log_level="error")
+    found = visit_gateway(gateway, NEWEST, work, logging_callback=heard, log_level="error")
     assert [(each.level, each.data) for each in found] == [("error", "an error")]
 
 
@@ -360,34 +300,20 @@ def test_the_user_is_asked(asked: Fronts, front: str, server: str) -> None:
     assert text in ("you?, 7", "accept: Who?")
 
 
+#: What a tool asks, and what it makes of the answers, for the servers that have it.
+QUESTIONS = [
+    *((server, "ask_model", "parrot: [None] Say hello.") for server in PYTHON),
+    *((server, "ask_roots", "file:///home/ann") for server in PYTHON),
+    *((server, "ask_all", "you? parrot 1") for server in PYTHON),
+    *((server, "ask_in_turn", "[None] Greet 1? and 2?.: 1?, 2?") for server in OURS),
+    *((server, "ask_at_once", "[None] Say hello.: you?") for server in OURS),
+    *((server, "ask_page", "accept") for server in OURS),
+]
+
+
 @FRONTS
-@PYTHON_SERVERS
-@pytest.mark.parametrize(
-    ("tool", "answer"),
-    [
-        ("ask_model", "parrot: [None] Say hello."),
-        ("ask_roots", "file:///home/ann"),
-        ("ask_all", "you? parrot 1"),
-    ],
-    ids=["model", "roots", "all"],
-)
+@pytest.mark.parametrize(("server", "tool", "answer"), QUESTIONS)
 def test_the_client_is_asked(asked: Fronts, front: str, server: str, tool: str, answer: str) -> None:
-    called = only_text(asked(front, lambda client: client.call_tool(f"{server}__{tool}")))
-    assert called == answer.replace("None", f"[{server}] This request is made by the MCP server {server}.")
-
-
-@FRONTS
-@OUR_SERVERS
-@pytest.mark.parametrize(
-    ("tool", "answer"),
-    [
-        ("ask_in_turn", "[None] Greet 1? and 2?.: 1?, 2?"),
-        ("ask_at_once", "[None] Say hello.: you?"),
-        ("ask_page", "accept"),
-    ],
-    ids=["in turn", "at once", "page"],
-)
-def test_the_client_is_asked_more_than_once(asked: Fronts, front: str, server: str, tool: str, answer: str) -> None:
     called = only_text(asked(front, lambda client: client.call_tool(f"{server}__{tool}")))
     assert called == answer.replace("None", f"[{server}] This request is made by the MCP server {server}.")
 
@@ -400,7 +326,7 @@ def test_a_session_hears_that_a_page_was_finished(gateway: Served, server: str) 
         text = only_text(await client.call_tool(f"{server}__ask_page"))
         return text, await heard.until(lambda items: len(items) == 1)
 
-    text, [notice] = alone(gateway, NEWEST_HANDSHAKE, work, elicitation_callback=accept, message_handler=heard)
+    text, [notice] = visit_gateway(gateway, NEWEST_HANDSHAKE, work, elicitation_callback=accept, message_handler=heard)
     assert (text, notice.method) == ("accept", "notifications/elicitation/complete")
 
 
@@ -418,7 +344,7 @@ def test_prompts_and_resources_may_ask(asked: Fronts, front: str, server: str) -
 @FRONTS
 @pytest.mark.parametrize("server", PYTHON)
 def test_the_model_may_choose_a_tool(gateway: Served, front: str, server: str) -> None:
-    text = alone(
+    text = visit_gateway(
         gateway,
         front,
         lambda client: client.call_tool(f"{server}__ask_model_with_tools"),
@@ -454,7 +380,7 @@ def test_a_call_waits_for_an_answer_where_the_server_can_ask(gateway: Served, fr
             return await work(client, "ask_in_the_middle")
 
     assert expected in run_async(direct())
-    through = alone(
+    through = visit_gateway(
         gateway, front, lambda client: work(client, "py-both__ask_in_the_middle"), elicitation_callback=accept
     )
     assert expected in through
@@ -472,7 +398,7 @@ def test_a_changed_list_is_told_to_a_session(gateway: Served, server: str) -> No
         await heard.until(lambda items: "notifications/tools/list_changed" in {item.method for item in items})
         return {tool.name for tool in (await client.list_tools()).tools}
 
-    assert f"{server}__sprout" in alone(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
+    assert f"{server}__sprout" in visit_gateway(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
 
 
 @pytest.mark.parametrize("server", ["ts1", "ts1-sse"])
@@ -488,7 +414,7 @@ def test_a_changed_list_is_read_anew(gateway: Served, front: str, server: str) -
         await client.call_tool(f"{server}__grow")
         return await until_other(lambda: tools(client), before) - before
 
-    [grown] = alone(gateway, front, work, cache=None)
+    [grown] = visit_gateway(gateway, front, work, cache=None)
     assert "sprout" in grown
 
 
@@ -501,7 +427,7 @@ def test_a_subscribed_resource_is_told_to_a_session(gateway: Served, server: str
         await client.subscribe_resource(uri)
         await until_told(client, server, lambda: any(item.method.endswith("updated") for item in heard.items))
 
-    alone(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
+    visit_gateway(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
     assert uri in {str(item.params.uri) for item in heard.items if item.method.endswith("resources/updated")}
 
 
@@ -515,7 +441,7 @@ def test_a_subscribed_resource_is_told_to_a_listener(gateway: Served, server: st
             await until_told(client, server, told.done)
             return await told
 
-    assert alone(gateway, NEWEST, work) == ResourceUpdated(uri=uri)
+    assert visit_gateway(gateway, NEWEST, work) == ResourceUpdated(uri=uri)
 
 
 def test_a_changed_list_is_told_to_a_listener(gateway: Served) -> None:
@@ -526,4 +452,4 @@ def test_a_changed_list_is_told_to_a_listener(gateway: Served) -> None:
             await client.call_tool("ts1__grow")
             return await anext(changes)
 
-    assert alone(gateway, NEWEST, work) == ToolsListChanged()
+    assert visit_gateway(gateway, NEWEST, work) == ToolsListChanged()

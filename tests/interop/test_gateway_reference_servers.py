@@ -28,15 +28,13 @@ from tests.interop.gateway_stage import (
     Served,
     configured,
     entry,
-    gateway_client,
     python_server,
     served,
+    visit_gateway,
 )
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, npm_server
-from tests.interop.test_gateway_official_client import failure
 from tests.interop.test_official_client import Heard, only_text
 from tests.interop.test_official_client_asked import folders, model
-from tests.support import run_async
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
@@ -176,14 +174,6 @@ def call(fronts: Fronts, front: str, tool: str, **arguments: Any) -> theirs.Call
     return result
 
 
-def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **options: Any) -> Any:
-    async def main() -> Any:
-        async with gateway_client(gateway, front, **options) as client:
-            return await work(client)
-
-    return run_async(main())
-
-
 # --- everything ------------------------------------------------------------------------------------------------------
 
 
@@ -198,16 +188,6 @@ def test_tools_that_ask_are_listed_to_clients_that_can_be_asked(
     to_asked = {tool.name for tool in asked(front, lambda client: client.list_tools()).tools}
     assert {f"{server}__echo", f"{server}__get-tiny-image"} <= to_plain
     assert (asking & to_plain, asking <= to_asked) == (set(), True)
-
-
-@FRONTS
-@EITHER
-def test_structured_content_passes_the_clients_check(plain: Fronts, front: str, server: str) -> None:
-    async def work(client: mcp.Client) -> theirs.CallToolResult:
-        await client.list_tools()
-        return await client.call_tool(f"{server}__get-structured-content", {"location": "Chicago"})
-
-    assert plain(front, work).structured_content["conditions"] == "Light rain / drizzle"
 
 
 @FRONTS
@@ -231,42 +211,18 @@ def test_links_and_embedded_resources_can_be_read(plain: Fronts, front: str, ser
 
 @FRONTS
 @EITHER
-def test_a_resource_that_a_tool_made_can_be_read(plain: Fronts, front: str, server: str) -> None:
+@pytest.mark.parametrize("clients", ["plain", "asked"])
+def test_a_resource_that_a_tool_made_can_be_read(
+    request: pytest.FixtureRequest, clients: str, front: str, server: str
+) -> None:
     async def work(client: mcp.Client) -> theirs.ReadResourceResult:
-        arguments = {"name": "a.gz", "data": "data:,hello", "outputType": "resourceLink"}
+        arguments = {"name": f"{clients}.gz", "data": "data:,hello", "outputType": "resourceLink"}
         [link] = (await client.call_tool(f"{server}__gzip-file-as-resource", arguments)).content
         assert isinstance(link, theirs.ResourceLink)
         return await client.read_resource(link.uri)
 
-    [contents] = plain(front, work).contents
+    [contents] = request.getfixturevalue(clients)(front, work).contents
     assert gzip.decompress(base64.b64decode(contents.blob)) == b"hello"
-
-
-@FRONTS
-@EITHER
-def test_a_resource_that_a_tool_made_can_be_read_by_who_can_be_asked(asked: Fronts, front: str, server: str) -> None:
-    async def work(client: mcp.Client) -> theirs.ReadResourceResult:
-        arguments = {"name": "b.gz", "data": "data:,hello", "outputType": "resourceLink"}
-        [link] = (await client.call_tool(f"{server}__gzip-file-as-resource", arguments)).content
-        assert isinstance(link, theirs.ResourceLink)
-        return await client.read_resource(link.uri)
-
-    [contents] = asked(front, work).contents
-    assert gzip.decompress(base64.b64decode(contents.blob)) == b"hello"
-
-
-@FRONTS
-@EITHER
-def test_progress_is_heard(plain: Fronts, front: str, server: str) -> None:
-    heard: list[float] = []
-
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(progress)
-
-    arguments = {"duration": 0.2, "steps": 4}
-    tool = f"{server}__trigger-long-running-operation"
-    plain(front, lambda client: client.call_tool(tool, arguments, progress_callback=on_progress))
-    assert heard == [1, 2, 3, 4]
 
 
 @FRONTS
@@ -274,50 +230,6 @@ def test_progress_is_heard(plain: Fronts, front: str, server: str) -> None:
 def test_the_user_fills_in_a_form_of_every_kind_of_field(asked: Fronts, front: str, server: str) -> None:
     content = call(asked, front, f"{server}__trigger-elicitation-request").content
     assert "- Name: Ann\n- Agreed to terms: true" in "".join(getattr(block, "text", "") for block in content)
-
-
-@FRONTS
-@EITHER
-def test_the_user_is_sent_to_a_page(asked: Fronts, front: str, server: str) -> None:
-    content = call(asked, front, f"{server}__trigger-url-elicitation", url="https://example.com/a").content
-    assert "User completed the URL elicitation flow" in str(content)
-
-
-@FRONTS
-@EITHER
-def test_the_model_is_asked(asked: Fronts, front: str, server: str) -> None:
-    content = call(asked, front, f"{server}__trigger-sampling-request", prompt="Hello?", maxTokens=77).content
-    assert "You are a helpful test server." in str(content)
-
-
-@FRONTS
-@EITHER
-def test_the_roots_are_asked_for(asked: Fronts, front: str, server: str) -> None:
-    assert "URI: file:///home/ann" in only_text(call(asked, front, f"{server}__get-roots-list"))
-
-
-@FRONTS
-@EITHER
-def test_who_cannot_be_asked_is_told_why(plain: Fronts, front: str, server: str) -> None:
-    tool = f"{server}__trigger-sampling-request"
-    assert "sampling" in plain(front, lambda client: failure(client.call_tool(tool, {"prompt": "Hello?"})))
-
-
-@FRONTS
-@EITHER
-def test_prompts_are_filled_in_and_completed(plain: Fronts, front: str, server: str) -> None:
-    async def work(client: mcp.Client) -> tuple[str, list[str], list[str]]:
-        prompt = await client.get_prompt(f"{server}__args-prompt", {"city": "Oslo", "state": "Norway"})
-        ref = theirs.PromptReference(name=f"{server}__completable-prompt")
-        template = theirs.ResourceTemplateReference(uri=f"demo://{server}/resource/dynamic/text/{{resourceId}}")
-        assert isinstance(prompt.messages[0].content, theirs.TextContent)
-        return (
-            prompt.messages[0].content.text,
-            (await client.complete(ref, {"name": "department", "value": "S"})).completion.values,
-            (await client.complete(template, {"name": "resourceId", "value": "7"})).completion.values,
-        )
-
-    assert plain(front, work) == ("What's weather in Oslo, Norway?", ["Sales", "Support"], ["7"])
 
 
 @FRONTS
@@ -348,7 +260,7 @@ def test_updates_of_a_resource_are_told_to_a_session(fresh: Served, able: dict[s
         await client.call_tool("everything__toggle-subscriber-updates")
         return await heard.until(lambda items: any("updated" in item.method for item in items))
 
-    found = alone(fresh, NEWEST_HANDSHAKE, work, message_handler=heard, **able)
+    found = visit_gateway(fresh, NEWEST_HANDSHAKE, work, message_handler=heard, **able)
     assert uri in {str(item.params.uri) for item in found if "updated" in item.method}
 
 
@@ -361,20 +273,7 @@ def test_updates_of_a_resource_are_told_to_a_listener(fresh: Served, able: dict[
             await client.call_tool("everything__toggle-subscriber-updates")
             return await anext(changes)
 
-    assert alone(fresh, NEWEST, work, **able) == ResourceUpdated(uri=uri)
-
-
-@EITHER
-def test_simulated_logging_is_heard(npm: Served, server: str) -> None:
-    heard = Heard()
-
-    async def work(client: mcp.Client) -> list[Any]:
-        await client.set_logging_level("debug")
-        await client.call_tool(f"{server}__toggle-simulated-logging")
-        await client.call_tool(f"{server}__trigger-long-running-operation", {"duration": 1, "steps": 2})
-        return await heard.until(lambda items: len(items) >= 1)
-
-    assert alone(npm, NEWEST_HANDSHAKE, work, logging_callback=heard)
+    assert visit_gateway(fresh, NEWEST, work, **able) == ResourceUpdated(uri=uri)
 
 
 # --- filesystem, memory ----------------------------------------------------------------------------------------------
@@ -411,7 +310,7 @@ def test_the_folders_of_the_client_count_for_its_own_calls(npm: Served, tmp_path
         await until_allowed(client, str(tmp_path))
         return only_text(await client.call_tool("files__list_allowed_directories"))
 
-    assert alone(npm, front, work, list_roots_callback=here) == f"Allowed directories:\n{tmp_path}"
+    assert visit_gateway(npm, front, work, list_roots_callback=here) == f"Allowed directories:\n{tmp_path}"
 
 
 async def until_allowed(client: mcp.Client, folder: str) -> None:
@@ -444,8 +343,8 @@ def test_the_folders_of_one_client_are_not_those_of_another(npm: Served, tmp_pat
     async def second(client: mcp.Client) -> str:
         return only_text(await client.call_tool("files__list_allowed_directories"))
 
-    alone(npm, front, first, list_roots_callback=roots("one"))
-    assert str(tmp_path / "one") not in alone(npm, front, second, list_roots_callback=roots("other"))
+    visit_gateway(npm, front, first, list_roots_callback=roots("one"))
+    assert str(tmp_path / "one") not in visit_gateway(npm, front, second, list_roots_callback=roots("other"))
 
 
 def test_what_a_client_of_one_era_remembers_one_of_the_other_finds(plain: Fronts) -> None:
@@ -466,13 +365,6 @@ def test_the_time_is_told(fronts: Fronts, front: str) -> None:
 
 
 @FRONTS
-def test_a_time_zone_that_is_none_is_an_error(fronts: Fronts, front: str) -> None:
-    assert "Nowhere" in fronts(
-        front, lambda client: failure(client.call_tool("time__get_current_time", {"timezone": "Nowhere"}))
-    )
-
-
-@FRONTS
 def test_a_repository_is_looked_at(fronts: Fronts, folder: Path, front: str) -> None:
     repository = str(folder / "repository")
     status = only_text(call(fronts, front, "git__git_status", repo_path=repository))
@@ -486,10 +378,3 @@ def test_a_page_is_fetched(fronts: Fronts, front: str) -> None:
     with a_page() as url:
         text = only_text(call(fronts, front, "fetch__fetch", url=url))
     assert "The river is long and wide." in text
-
-
-@FRONTS
-def test_a_prompt_fetches_a_page(fronts: Fronts, front: str) -> None:
-    with a_page() as url:
-        prompt = fronts(front, lambda client: client.get_prompt("fetch__fetch", {"url": url}))
-    assert "The river is long and wide." in prompt.messages[0].content.text

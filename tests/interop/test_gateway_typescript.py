@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.gateway_stage import Served, configured, environment, fleet, served, stdio_command
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE
-from tests.interop.web import node, node_json
+from tests.interop.web import node, program_json
 
 #: What every client sees of every server.
 SEEN = {
@@ -42,6 +42,12 @@ CLIENTS = pytest.mark.parametrize(
     ],
     ids=["first", "second-handshake", "second-auto", "second-pinned"],
 )
+#: Those that are not told which revision to use.
+FOUND_CLIENTS = pytest.mark.parametrize(
+    "client",
+    [("gateway_ts1_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "auto")],
+    ids=["first", "second-handshake", "second-auto"],
+)
 SERVERS = pytest.mark.parametrize("server", ["py-old", "py-new", "py-web-old", "py-web-new", "our-old", "our-new"])
 
 
@@ -55,7 +61,7 @@ class Stage(NamedTuple):
         """Have a client look at a server over HTTP."""
         program, mode = client
         token = self.gateway.authorization if authorization is None else authorization
-        return node_json([*node(program), self.gateway.url, token, server, json.dumps(ASKS), mode], seconds=50)
+        return program_json([*node(program), self.gateway.url, token, server, json.dumps(ASKS), mode], seconds=50)
 
 
 @pytest.fixture(scope="module")
@@ -74,36 +80,23 @@ def same(seen: dict[str, Any]) -> dict[str, Any]:
 
 @CLIENTS
 @SERVERS
-def test_a_client_sees_a_server(stage: Stage, client: tuple[str, str], agreed: str, server: str) -> None:
+def test_a_client_sees_a_server_and_is_asked(stage: Stage, client: tuple[str, str], agreed: str, server: str) -> None:
     seen = stage.look(client, server)
     assert (same(seen), seen.get("version")) == (SEEN, agreed), seen
     # The SDK's client reports a round of questions as progress of its own, and is asked for its folders in one.
     assert seen["progress"][-3:] == [1, 2, 3]
-
-
-@CLIENTS
-@SERVERS
-def test_a_client_is_asked(stage: Stage, client: tuple[str, str], agreed: str, server: str) -> None:
-    person, model, roots = stage.look(client, server)["asked"]
+    person, model, roots = seen["asked"]
     assert (person, model) == ("you?, 7", "parrot: Say hello.")
     assert "file:///home/ann" in roots
 
 
-@pytest.mark.parametrize(
-    "client",
-    [("gateway_ts1_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "auto")],
-    ids=["first", "second-handshake", "second-auto"],
-)
+@FOUND_CLIENTS
 @pytest.mark.parametrize("token", ["", "Bearer wrong"], ids=["none", "wrong"])
 def test_a_client_without_the_token_is_kept_out(stage: Stage, client: tuple[str, str], token: str) -> None:
     assert stage.look(client, "py-old", authorization=token)["refused"] == 401
 
 
-@pytest.mark.parametrize(
-    "client",
-    [("gateway_ts1_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "legacy"), ("gateway_ts2_client.mjs", "auto")],
-    ids=["first", "second-handshake", "second-auto"],
-)
+@FOUND_CLIENTS
 @pytest.mark.parametrize("server", ["our-old", "our-new"])
 def test_a_client_starts_a_gateway(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: tuple[str, str], server: str
@@ -113,5 +106,5 @@ def test_a_client_starts_a_gateway(
         file = configured({server: servers[server]}, tmp_path)
     monkeypatch.setenv("TRUNKLINE_HOME", environment(file)["TRUNKLINE_HOME"])
     command = json.dumps(stdio_command(file))
-    seen = node_json([*node(program), command, "", server, json.dumps(ASKS), mode], seconds=50)
+    seen = program_json([*node(program), command, "", server, json.dumps(ASKS), mode], seconds=50)
     assert same(seen) == SEEN

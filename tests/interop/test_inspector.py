@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.interop.peers import program
-from tests.interop.web import INSPECTOR, listening, our_url
+from tests.interop.web import Inspector, listening, our_url
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
-
-
-class Inspector:
-    """The Inspector, and our server at each transport."""
-
-    def __init__(self, targets: dict[str, list[str]], home: Path) -> None:
-        """Store the arguments that reach the server, and the folder for the Inspector's files."""
-        self._targets = targets
-        self._environment = {**os.environ, "HOME": str(home)}
-
-    def __call__(self, transport: str, method: str, *arguments: str) -> Any:
-        """Call a method with the Inspector, and parse the JSON that it prints."""
-        done = self.run(transport, method, *arguments)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout)
-
-    def run(self, transport: str, method: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Call a method with the Inspector; its exit code is not checked."""
-        command = [str(INSPECTOR), "--cli", *self._targets[transport], "--method", method, *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=self._environment, cwd=Path.cwd()
-        )
 
 
 @pytest.fixture(scope="module")
 def inspect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspector]:
     """Our server over HTTP, and the way to start it over stdio."""
-    if shutil.which("node") is None:
-        pytest.skip("node is not here: the Inspector cannot run")
-    if not INSPECTOR.exists():
-        pytest.skip("the Inspector is not installed: `make interop` does that")
     with our_url() as url, listening(program("ours_tasks.py", "http")) as tasks:
         targets = {
             "stdio": program("ours.py"),
@@ -55,7 +25,7 @@ def inspect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspector]:
             "tasks-stdio": program("ours_tasks.py"),
             "tasks-http": [f"{tasks}/mcp", "--transport", "http"],
         }
-        yield Inspector(targets, tmp_path_factory.mktemp("home"))
+        yield Inspector(targets, os.environ, tmp_path_factory.mktemp("home"))
 
 
 @TRANSPORTS

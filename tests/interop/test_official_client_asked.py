@@ -14,9 +14,7 @@ from tests.interop.test_official_client import Heard, only_text, refusal, with_c
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
-EVERY_REVISION = pytest.mark.parametrize("revision", ALL)
 EACH_ERA = pytest.mark.parametrize("revision", BOTH_ERAS)
-WHERE_USERS_ARE_ASKED = pytest.mark.parametrize("revision", ASKING)
 
 
 async def accept(context: ClientRequestContext, params: theirs.ElicitRequestParams) -> theirs.ElicitResult:
@@ -54,25 +52,35 @@ def called(revision: str, tool: str, **callbacks: Any) -> theirs.CallToolResult:
     return result
 
 
-@WHERE_USERS_ARE_ASKED
-def test_the_user_fills_in_a_form(revision: str) -> None:
-    assert only_text(called(revision, "ask_person", elicitation_callback=accept)) == "you?, 7"
+ABLE_TO_CHOOSE = {
+    "sampling_callback": choose,
+    "sampling_capabilities": theirs.SamplingCapability(tools=theirs.SamplingToolsCapability()),
+}
+ABLE = {"elicitation_callback": accept, "sampling_callback": model}
+#: In which revisions a tool asks, who answers, and what the tool makes of it.
+QUESTIONS: list[tuple[list[str], str, dict[str, Any], str]] = [
+    (ASKING, "ask_person", {"elicitation_callback": accept}, "you?, 7"),
+    (BOTH_ERAS, "ask_person", {"elicitation_callback": decline}, "decline"),
+    (BOTH_ERAS, "ask_page", {"elicitation_callback": accept}, "accept"),
+    (ALL, "ask_model", {"sampling_callback": model}, "parrot: [Be brief.] Say hello."),
+    (BOTH_ERAS, "ask_model_with_tools", ABLE_TO_CHOOSE, "toolUse: clock"),
+    (ASKING, "ask_in_turn", ABLE, "[None] Greet 1? and 2?.: 1?, 2?"),
+    (BOTH_ERAS, "ask_at_once", ABLE, "[None] Say hello.: you?"),
+]
 
 
-@EACH_ERA
-def test_the_user_declines(revision: str) -> None:
-    assert only_text(called(revision, "ask_person", elicitation_callback=decline)) == "decline"
+@pytest.mark.parametrize(
+    ("revision", "tool", "callbacks", "answer"),
+    [(revision, *question) for revisions, *question in QUESTIONS for revision in revisions],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_tool_is_answered(revision: str, tool: str, callbacks: dict[str, Any], answer: str) -> None:
+    assert only_text(called(revision, tool, **callbacks)) == answer
 
 
-@EACH_ERA
-def test_the_user_is_sent_to_a_page(revision: str) -> None:
-    assert only_text(called(revision, "ask_page", elicitation_callback=accept)) == "accept"
-
-
-@EVERY_REVISION
-def test_the_model_is_asked(revision: str) -> None:
-    result = called(revision, "ask_model", sampling_callback=model)
-    assert only_text(result) == "parrot: [Be brief.] Say hello."
+@pytest.mark.parametrize("revision", ALL)
+def test_the_roots_are_asked_for(revision: str) -> None:
+    assert "file:///home/ann" in only_text(called(revision, "ask_roots", list_roots_callback=folders))
 
 
 def test_a_session_hears_that_the_page_was_finished() -> None:
@@ -84,30 +92,6 @@ def test_a_session_hears_that_the_page_was_finished() -> None:
 
     [notice] = with_client(NEWEST_HANDSHAKE, work, elicitation_callback=accept, message_handler=heard)
     assert notice.method == "notifications/elicitation/complete"
-
-
-@EACH_ERA
-def test_the_model_is_asked_with_tools(revision: str) -> None:
-    able = theirs.SamplingCapability(tools=theirs.SamplingToolsCapability())
-    result = called(revision, "ask_model_with_tools", sampling_callback=choose, sampling_capabilities=able)
-    assert only_text(result) == "toolUse: clock"
-
-
-@EVERY_REVISION
-def test_the_roots_are_asked_for(revision: str) -> None:
-    assert "file:///home/ann" in only_text(called(revision, "ask_roots", list_roots_callback=folders))
-
-
-@WHERE_USERS_ARE_ASKED
-def test_three_questions_come_one_after_the_other(revision: str) -> None:
-    result = called(revision, "ask_in_turn", elicitation_callback=accept, sampling_callback=model)
-    assert only_text(result) == "[None] Greet 1? and 2?.: 1?, 2?"
-
-
-@EACH_ERA
-def test_two_questions_come_at_once(revision: str) -> None:
-    result = called(revision, "ask_at_once", elicitation_callback=accept, sampling_callback=model)
-    assert only_text(result) == "[None] Say hello.: you?"
 
 
 @EACH_ERA

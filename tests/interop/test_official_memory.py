@@ -25,8 +25,7 @@ from tests.interop.peers import (
 from tests.interop.programs.official import build as build_theirs
 from tests.interop.programs.ours import build as build_ours
 from tests.interop.test_official_client import only_text
-from tests.interop.test_official_client_asked import accept, folders, model
-from tests.support import run_async
+from tests.interop.test_official_client_asked import folders
 from trunkline import Client, Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
@@ -55,57 +54,25 @@ async def our_client(revision: str, *, server: MCPServer | None = None, **option
 
 
 @EACH_ERA
-def test_their_client_calls_our_server(revision: str) -> None:
-    async def main() -> tuple[str, str]:
-        async with their_client(revision) as client:
-            return client.protocol_version, only_text(await client.call_tool("add", {"a": 19, "b": 23}))
-
-    assert run_async(main()) == (revision, "42")
-
-
-@EACH_ERA
-def test_our_server_asks_their_client(revision: str) -> None:
-    async def main() -> str:
-        async with their_client(revision, elicitation_callback=accept, sampling_callback=model) as client:
-            return only_text(await client.call_tool("ask_in_turn"))
-
-    assert run_async(main()) == "[None] Greet 1? and 2?.: 1?, 2?"
+async def test_their_client_calls_our_server(revision: str) -> None:
+    async with their_client(revision) as client:
+        assert (client.protocol_version, only_text(await client.call_tool("add", {"a": 19, "b": 23}))) == (
+            revision,
+            "42",
+        )
 
 
 @EACH_ERA
-def test_our_client_calls_their_server(revision: str) -> None:
-    async def main() -> tuple[str | None, Any]:
-        async with our_client(revision) as client:
-            return client.revision, (await client.call_tool("add", {"a": 19, "b": 23})).data
-
-    assert run_async(main()) == (revision, 42)
+async def test_our_client_calls_their_server(revision: str) -> None:
+    async with our_client(revision) as client:
+        assert (client.revision, (await client.call_tool("add", {"a": 19, "b": 23})).data) == (revision, 42)
 
 
-@EACH_ERA
-def test_their_server_asks_our_client(revision: str) -> None:
-    async def main() -> str:
-        async with our_client(revision, elicitation=lambda question: {"name": "Ann"}) as client:
-            return (await client.call_tool("ask_person")).text
-
-    assert run_async(main()) == "Ann, 30"
-
-
-def test_our_client_finds_the_era_of_their_server_in_memory() -> None:
-    async def main() -> str | None:
-        async with our_client("auto") as client:
-            return client.revision
-
-    assert run_async(main()) == NEWEST
-
-
-def test_their_session_can_be_driven_by_hand() -> None:
-    async def main() -> tuple[str, int]:
-        async with transport_of(build_ours()) as streams, mcp.ClientSession(*streams) as session:
-            agreed = await session.initialize()
-            tools = await session.list_tools(params=theirs.PaginatedRequestParams())
-            return agreed.server_info.name, len(tools.tools)
-
-    assert run_async(main()) == ("ours", 5)
+async def test_their_session_can_be_driven_by_hand() -> None:
+    async with transport_of(build_ours()) as streams, mcp.ClientSession(*streams) as session:
+        agreed = await session.initialize()
+        tools = await session.list_tools(params=theirs.PaginatedRequestParams())
+        assert (agreed.server_info.name, len(tools.tools)) == ("ours", 5)
 
 
 # --- what only this arrangement can see
@@ -116,29 +83,23 @@ async def late() -> str:
     return "late"
 
 
-def test_their_client_keeps_a_list_for_as_long_as_we_say() -> None:
-    async def main() -> list[int]:
-        server = Server("fresh", tools=[late], cache_ttl_ms=60_000)
-        async with their_client(NEWEST, server=server) as client:
-            first = await client.list_tools()
-            server.add_tool(late, name="later")
-            return [len(first.tools), len((await client.list_tools()).tools)]
-
-    assert run_async(main()) == [1, 1]
+async def test_their_client_keeps_a_list_for_as_long_as_we_say() -> None:
+    server = Server("fresh", tools=[late], cache_ttl_ms=60_000)
+    async with their_client(NEWEST, server=server) as client:
+        first = await client.list_tools()
+        server.add_tool(late, name="later")
+        assert [len(first.tools), len((await client.list_tools()).tools)] == [1, 1]
 
 
 @pytest.mark.parametrize(("cache", "seen"), [(True, [1, 1]), (False, [1, 2])], ids=["kept", "not-kept"])
-def test_our_client_keeps_a_list_for_as_long_as_they_say(cache: bool, seen: list[int]) -> None:
-    async def main() -> list[int]:
-        hints = CacheHint(ttl_ms=60_000, scope="public")
-        server: MCPServer[Any] = MCPServer("fresh", cache_hints={"tools/list": hints}, log_level="ERROR")
-        server.add_tool(late)
-        async with our_client(NEWEST, server=server, cache=cache) as client:
-            first = len(await client.list_tools())
-            server.add_tool(late, name="later")
-            return [first, len(await client.list_tools())]
-
-    assert run_async(main()) == seen
+async def test_our_client_keeps_a_list_for_as_long_as_they_say(cache: bool, seen: list[int]) -> None:
+    hints = CacheHint(ttl_ms=60_000, scope="public")
+    server: MCPServer[Any] = MCPServer("fresh", cache_hints={"tools/list": hints}, log_level="ERROR")
+    server.add_tool(late)
+    async with our_client(NEWEST, server=server, cache=cache) as client:
+        first = len(await client.list_tools())
+        server.add_tool(late, name="later")
+        assert [first, len(await client.list_tools())] == seen
 
 
 async def test_our_server_hears_that_their_roots_changed() -> None:
@@ -163,32 +124,26 @@ class Doubled(theirs.Result):
     twice: int
 
 
-def test_their_client_uses_a_method_of_our_own() -> None:
-    async def main() -> int:
-        server = Server("own")
+async def test_their_client_uses_a_method_of_our_own() -> None:
+    server = Server("own")
 
-        @server.method("acme/double")
-        async def double(number: int) -> dict[str, int]:
-            return {"twice": number * 2}
+    @server.method("acme/double")
+    async def double(number: int) -> dict[str, int]:
+        return {"twice": number * 2}
 
-        async with their_client(NEWEST_HANDSHAKE, server=server) as client:
-            return (await client.session.send_request(Own(params={"number": 21}), Doubled)).twice
-
-    assert run_async(main()) == 42
+    async with their_client(NEWEST_HANDSHAKE, server=server) as client:
+        assert (await client.session.send_request(Own(params={"number": 21}), Doubled)).twice == 42
 
 
 @EACH_ERA
-def test_our_client_uses_a_method_of_their_own(revision: str) -> None:
+async def test_our_client_uses_a_method_of_their_own(revision: str) -> None:
     class Params(theirs.RequestParams):
         number: int
 
     async def double(ctx: Any, params: Params) -> dict[str, Any]:
         return {"twice": params.number * 2}
 
-    async def main() -> Any:
-        server: MCPServer[Any] = MCPServer("own", log_level="ERROR")
-        server._lowlevel_server.add_request_handler("acme/double", Params, double)
-        async with our_client(revision, server=server) as client:
-            return (await client.request("acme/double", {"number": 21}))["twice"]
-
-    assert run_async(main()) == 42
+    server: MCPServer[Any] = MCPServer("own", log_level="ERROR")
+    server._lowlevel_server.add_request_handler("acme/double", Params, double)
+    async with our_client(revision, server=server) as client:
+        assert (await client.request("acme/double", {"number": 21}))["twice"] == 42

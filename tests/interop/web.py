@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mcp.client.sse import sse_client
 
 from tests.interop.peers import PROGRAMS, is_handshake, program
 
-__all__ = ["FASTMCP", "INSPECTOR", "INTEROP", "listening", "node", "node_json", "official_web_client", "our_url"]
+__all__ = ["FASTMCP", "INTEROP", "Inspector", "listening", "node", "official_web_client", "our_url", "program_json"]
 
 INTEROP = Path(__file__).parents[2] / ".interop"
 FASTMCP = INTEROP / "fastmcp" / "bin" / "python"
@@ -80,8 +80,37 @@ def node(name: str, *arguments: str) -> list[str]:
     return [runtime, str(here / name), *arguments]
 
 
-def node_json(command: Sequence[str], *, seconds: float = 30.0) -> Any:
+def program_json(command: Sequence[str], *, seconds: float = 30.0) -> Any:
     """Run a program to its end and read the JSON that it writes."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
+
+
+# --- the Inspector ---------------------------------------------------------------------------------------------------
+
+
+class Inspector:
+    """The Inspector's command line, and the arguments that reach each target."""
+
+    def __init__(self, targets: Mapping[str, Sequence[str]], environment: Mapping[str, str], home: Path) -> None:
+        """Store the arguments and the folder for the Inspector's files; skip the test where it is not installed."""
+        if shutil.which("node") is None:
+            pytest.skip("node is not here: the Inspector cannot run")
+        if not INSPECTOR.exists():
+            pytest.skip("the Inspector is not installed: `make interop` does that")
+        self._targets = targets
+        self._environment = {**environment, "HOME": str(home)}
+
+    def __call__(self, target: str, method: str, *arguments: str) -> Any:
+        """Call a method with the Inspector, and parse the JSON that it prints."""
+        done = self.run(target, method, *arguments)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+    def run(self, target: str, method: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Call a method with the Inspector; its exit code is not checked."""
+        command = [str(INSPECTOR), "--cli", *self._targets[target], "--method", method, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=self._environment, cwd=Path.cwd()
+        )

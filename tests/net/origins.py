@@ -7,6 +7,7 @@ import datetime
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -131,11 +132,12 @@ async def serving(
         await asyncio.sleep(0)
 
 
-def make_certificate(path: Path, name: str) -> Path:
-    """Write a self-signed certificate for a name, with its key in the same file."""
+def make_certificate(path: Path, name: str, *, password: bytes | None = None) -> Path:
+    """Write a self-signed certificate for a name or an IPv4 address, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
+    alternative = x509.IPAddress(ip_address(name)) if name[-1].isdigit() else x509.DNSName(name)
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -144,13 +146,12 @@ def make_certificate(path: Path, name: str) -> Path:
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    locked = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
     path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     return path
 

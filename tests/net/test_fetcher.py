@@ -14,7 +14,7 @@ import pytest
 
 from tests.net.origins import Answer, always, answer, origin, redirect, serving
 from tests.support import run_async
-from trunkline.errors import ConfigError, FetchError, LinkError
+from trunkline.errors import ConfigError, FetchError
 from trunkline.net import Fetcher, FetchResponse
 
 # --- what is sent, and what comes back -------------------------------------------------------------------------------
@@ -106,10 +106,6 @@ def test_one_fetcher_serves_one_event_loop_after_another() -> None:
     assert (run_async(main()), run_async(main())) == (b"ok", b"ok")
 
 
-def test_a_fetch_error_is_a_link_error() -> None:
-    assert issubclass(FetchError, LinkError)
-
-
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
@@ -189,29 +185,26 @@ async def test_a_certificate_of_an_unknown_authority_is_rejected(certificate: Pa
             await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
 
 
-def test_a_name_without_an_address_is_reported() -> None:
+async def test_a_name_without_an_address_is_reported() -> None:
     with pytest.raises(FetchError, match=r"stranger\.example has no address"):
-        run_async(Fetcher(resolve=always()).fetch("GET", "https://stranger.example/"))
+        await Fetcher(resolve=always()).fetch("GET", "https://stranger.example/")
 
 
-def test_a_name_that_does_not_resolve_is_reported() -> None:
+async def test_a_name_that_does_not_resolve_is_reported() -> None:
     async def fail(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     with pytest.raises(FetchError, match=r"stranger\.example cannot be resolved: Name or service not known"):
-        run_async(Fetcher(resolve=fail).fetch("GET", "https://stranger.example/"))
+        await Fetcher(resolve=fail).fetch("GET", "https://stranger.example/")
 
 
-def test_the_system_resolver_is_asked_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async def getaddrinfo(*args: object, **options: object) -> list[tuple[object, ...]]:
-            return [(0, 0, 0, "", ("10.1.2.3", 443)), (0, 0, 0, "", ("10.1.2.3", 443))]
+async def test_the_system_resolver_is_asked_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(*args: object, **options: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", ("10.1.2.3", 443)), (0, 0, 0, "", ("10.1.2.3", 443))]
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-        await Fetcher().fetch("GET", "https://stranger.example/")
-
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
     with pytest.raises(FetchError, match=r"stranger\.example:443: 10\.1\.2\.3 is a private address"):
-        run_async(main())
+        await Fetcher().fetch("GET", "https://stranger.example/")
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
@@ -244,14 +237,10 @@ async def silent(writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(5)
 
 
-def outcome(told: Answer, **bounds: float) -> FetchResponse:
+async def outcome(told: Answer, **bounds: float) -> FetchResponse:
     """Fetch this response within these limits."""
-
-    async def main() -> FetchResponse:
-        async with origin({"/": told}) as server:
-            return await Fetcher(allow_loopback=True).fetch("GET", server.url, **bounds)  # type: ignore[arg-type]
-
-    return run_async(main())
+    async with origin({"/": told}) as server:
+        return await Fetcher(allow_loopback=True).fetch("GET", server.url, **bounds)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -259,57 +248,54 @@ def outcome(told: Answer, **bounds: float) -> FetchResponse:
     [answer(b"x" * 1001), b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", without_end],
     ids=["one too many", "announced", "without end"],
 )
-def test_an_answer_that_is_too_large_is_cut(told: Answer) -> None:
+async def test_an_answer_that_is_too_large_is_cut(told: Answer) -> None:
     with pytest.raises(FetchError, match=r"The response of 127\.0\.0\.1:\d+ is too large: the limit is 1000 bytes"):
-        outcome(told, max_bytes=1000)
+        await outcome(told, max_bytes=1000)
 
 
-def test_an_answer_as_large_as_the_limit_is_taken() -> None:
-    assert len(outcome(answer(b"x" * 1000), max_bytes=1000).body) == 1000
+async def test_an_answer_as_large_as_the_limit_is_taken() -> None:
+    assert len((await outcome(answer(b"x" * 1000), max_bytes=1000)).body) == 1000
 
 
 @pytest.mark.parametrize("told", [drip, drip_headers, silent], ids=["drips", "drips headers", "silent"])
-def test_an_answer_that_is_too_slow_is_cut(told: Answer) -> None:
+async def test_an_answer_that_is_too_slow_is_cut(told: Answer) -> None:
     with pytest.raises(FetchError, match=r"127\.0\.0\.1:\d+ took too long: the limit is 0\.3 seconds"):
-        outcome(told, seconds=0.3)
+        await outcome(told, seconds=0.3)
 
 
-def test_a_slow_resolver_is_within_the_time() -> None:
+async def test_a_slow_resolver_is_within_the_time() -> None:
     async def slow(host: str, port: int) -> list[str]:
         await asyncio.sleep(5)
         return []
 
     with pytest.raises(FetchError, match=r"stranger\.example:443 took too long"):
-        run_async(Fetcher(resolve=slow).fetch("GET", "https://stranger.example/", seconds=0.05))
+        await Fetcher(resolve=slow).fetch("GET", "https://stranger.example/", seconds=0.05)
 
 
-def test_a_caller_that_is_cancelled_is_cancelled() -> None:
-    async def main() -> None:
-        async with origin({"/": silent}) as server:
+async def test_a_caller_that_is_cancelled_is_cancelled() -> None:
+    async with origin({"/": silent}) as server:
+        with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await Fetcher(allow_loopback=True).fetch("GET", server.url)
 
-    with pytest.raises(TimeoutError):
-        run_async(main())
-
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "GZIP", "identity, gzip"])
-def test_a_compressed_answer_is_rejected(encoding: str) -> None:
+async def test_a_compressed_answer_is_rejected(encoding: str) -> None:
     bomb = gzip.compress(b"\0" * 1000)
     with pytest.raises(FetchError, match=f"sent Content-Encoding {encoding.lower()!r}, which was not requested"):
-        outcome(answer(bomb, f"Content-Encoding: {encoding}"))
+        await outcome(answer(bomb, f"Content-Encoding: {encoding}"))
 
 
-def test_a_response_with_identity_encoding_is_accepted() -> None:
-    assert outcome(answer(b"ok", "Content-Encoding: Identity")).body == b"ok"
+async def test_a_response_with_identity_encoding_is_accepted() -> None:
+    assert (await outcome(answer(b"ok", "Content-Encoding: Identity"))).body == b"ok"
 
 
 @pytest.mark.parametrize(
     "head", [b"X: " + b"y" * 100_000, b"\r\n".join([b"X: y"] * 1000)], ids=["a long header", "many headers"]
 )
-def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
+async def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
     with pytest.raises(FetchError, match="sent an invalid HTTP response"):
-        outcome(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nContent-Length: 0\r\n\r\n")
+        await outcome(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nContent-Length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -321,9 +307,9 @@ def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
         pytest.param(b"HTTP/1.1 obey me\r\n\r\n", id="no status"),
     ],
 )
-def test_the_error_for_an_invalid_response_does_not_quote_it(told: bytes) -> None:
+async def test_the_error_for_an_invalid_response_does_not_quote_it(told: bytes) -> None:
     with pytest.raises(FetchError, match=r"sent an invalid HTTP response: [A-Z]") as caught:
-        outcome(told)
+        await outcome(told)
     assert "obey" not in str(caught.value)
 
 
@@ -345,31 +331,25 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("told", "reason"), BROKEN, ids=["no HTTP", "nothing", "half", "reset"])
-def test_the_error_for_an_invalid_response_names_the_server(told: Answer, reason: str) -> None:
+async def test_the_error_for_an_invalid_response_names_the_server(told: Answer, reason: str) -> None:
     with pytest.raises(FetchError, match=rf"127\.0\.0\.1:\d+.*{reason}"):
-        outcome(told)
+        await outcome(told)
 
 
-def test_a_server_that_is_not_there_is_reported() -> None:
-    async def main() -> None:
-        async with origin() as server:
-            pass
+async def test_a_server_that_is_not_there_is_reported() -> None:
+    async with origin() as server:
+        pass
+    with pytest.raises(FetchError, match=r"Cannot connect to 127\.0\.0\.1:\d+: Connection refused"):
         await Fetcher(allow_loopback=True).fetch("GET", server.url)
 
-    with pytest.raises(FetchError, match=r"Cannot connect to 127\.0\.0\.1:\d+: Connection refused"):
-        run_async(main())
 
-
-def test_a_server_without_tls_is_reported() -> None:
+async def test_a_server_without_tls_is_reported() -> None:
     async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ready\r\n")
 
-    async def main() -> None:
-        async with serving(hello) as port:
+    async with serving(hello) as port:
+        with pytest.raises(FetchError, match=r"TLS with 127\.0\.0\.1:\d+ failed: "):
             await Fetcher(allow_loopback=True).fetch("GET", f"https://127.0.0.1:{port}/")
-
-    with pytest.raises(FetchError, match=r"TLS with 127\.0\.0\.1:\d+ failed: "):
-        run_async(main())
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -408,25 +388,22 @@ async def tunnel(to: int, asked: list[bytes], *, says: bytes = b"200 Connected")
         yield f"http://127.0.0.1:{port}"
 
 
-def through_proxy(url: str, certificate: Path, asked: list[bytes], **told: bytes) -> FetchResponse:
+async def through_proxy(url: str, certificate: Path, asked: list[bytes], **told: bytes) -> FetchResponse:
     """Fetch a URL through a proxy in front of a server that has the certificate."""
 
     async def never(host: str, port: int) -> list[str]:
         raise AssertionError(host)
 
-    async def main() -> FetchResponse:
-        async with (
-            origin({"/": answer(b"ok")}, certificate=certificate) as server,
-            tunnel(server.port, asked, **told) as proxy,
-        ):
-            return await Fetcher(proxy=proxy, ca_file=str(certificate), resolve=never).fetch("GET", url)
-
-    return run_async(main())
+    async with (
+        origin({"/": answer(b"ok")}, certificate=certificate) as server,
+        tunnel(server.port, asked, **told) as proxy,
+    ):
+        return await Fetcher(proxy=proxy, ca_file=str(certificate), resolve=never).fetch("GET", url)
 
 
-def test_a_proxy_resolves_the_name_and_tls_still_checks_it(certificate: Path) -> None:
+async def test_a_proxy_resolves_the_name_and_tls_still_checks_it(certificate: Path) -> None:
     asked: list[bytes] = []
-    assert through_proxy("https://auth.example/", certificate, asked).body == b"ok"
+    assert (await through_proxy("https://auth.example/", certificate, asked)).body == b"ok"
     assert asked == [b"CONNECT auth.example:443 HTTP/1.1"]
 
 
@@ -438,21 +415,21 @@ REFUSED: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("url", list(REFUSED))
-def test_a_rejected_url_is_not_sent_to_the_proxy(url: str, certificate: Path) -> None:
+async def test_a_rejected_url_is_not_sent_to_the_proxy(url: str, certificate: Path) -> None:
     asked: list[bytes] = []
     with pytest.raises(FetchError, match=REFUSED[url]):
-        through_proxy(url, certificate, asked)
+        await through_proxy(url, certificate, asked)
     assert asked == []
 
 
-def test_a_proxy_that_rejects_is_reported(certificate: Path) -> None:
+async def test_a_proxy_that_rejects_is_reported(certificate: Path) -> None:
     with pytest.raises(FetchError, match=r"The proxy did not connect to auth\.example:443: 403 Forbidden"):
-        through_proxy("https://auth.example/", certificate, [], says=b"403 Forbidden")
+        await through_proxy("https://auth.example/", certificate, [], says=b"403 Forbidden")
 
 
-def test_a_proxy_that_is_not_there_is_reported() -> None:
+async def test_a_proxy_that_is_not_there_is_reported() -> None:
     with pytest.raises(FetchError, match=r"Cannot connect to the proxy for auth\.example:443: Connection refused"):
-        run_async(Fetcher(proxy="http://127.0.0.1:1").fetch("GET", "https://auth.example/"))
+        await Fetcher(proxy="http://127.0.0.1:1").fetch("GET", "https://auth.example/")
 
 
 async def test_this_machine_is_not_called_through_a_proxy() -> None:

@@ -37,13 +37,10 @@ async def test_a_redirect_from_https_to_http_stays_rejected_where_http_is_allowe
 
 
 @pytest.mark.parametrize("form", ["named.example", "named.example:{port}", "NAMED.example"])
-def test_a_named_host_may_have_any_address(form: str) -> None:
-    async def main() -> bytes:
-        async with origin({"/": answer(b"ok")}) as server:
-            fetcher = Fetcher(allow_hosts=[form.format(port=server.port)], resolve=always("127.0.0.1"))
-            return (await fetcher.fetch("GET", f"http://Named.Example.:{server.port}/")).body
-
-    assert run_async(main()) == b"ok"
+async def test_a_named_host_may_have_any_address(form: str) -> None:
+    async with origin({"/": answer(b"ok")}) as server:
+        fetcher = Fetcher(allow_hosts=[form.format(port=server.port)], resolve=always("127.0.0.1"))
+        assert (await fetcher.fetch("GET", f"http://Named.Example.:{server.port}/")).body == b"ok"
 
 
 @pytest.mark.parametrize(
@@ -55,30 +52,24 @@ def test_another_host_or_port_is_not_named(url: str) -> None:
         run_async(fetcher.fetch("GET", url))
 
 
-def test_before_hop_is_called_before_each_request() -> None:
+async def test_before_hop_is_called_before_each_request() -> None:
     told: list[str] = []
 
     async def before(url: str) -> None:
         told.append(url.rpartition("/")[2])
         assert len(told) == 1, "second"
 
-    async def main() -> int:
-        async with origin({"/a": redirect("/b"), "/b": answer(b"")}) as server:
-            with pytest.raises(AssertionError, match="second"):
-                await Fetcher(allow_loopback=True).fetch("GET", f"{server.url}/a", before_hop=before)
-            return len(server.got)
-
-    assert (run_async(main()), told) == (1, ["a", "b"])
+    async with origin({"/a": redirect("/b"), "/b": answer(b"")}) as server:
+        with pytest.raises(AssertionError, match="second"):
+            await Fetcher(allow_loopback=True).fetch("GET", f"{server.url}/a", before_hop=before)
+        assert (len(server.got), told) == (1, ["a", "b"])
 
 
 @pytest.mark.parametrize(("size", "read", "cut"), [(9, 9, False), (10, 10, False), (11, 10, True), (500_000, 10, True)])
-def test_a_body_can_be_cut_instead_of_refused(size: int, read: int, cut: bool) -> None:
-    async def main() -> tuple[int, bool]:
-        async with origin({"/": answer(b"x" * size)}) as server:
-            got = await Fetcher(allow_loopback=True).fetch("GET", server.url, max_bytes=10, cut=True)
-            return len(got.body), got.cut
-
-    assert run_async(main()) == (read, cut)
+async def test_a_body_can_be_cut_instead_of_refused(size: int, read: int, cut: bool) -> None:
+    async with origin({"/": answer(b"x" * size)}) as server:
+        got = await Fetcher(allow_loopback=True).fetch("GET", server.url, max_bytes=10, cut=True)
+        assert (len(got.body), got.cut) == (read, cut)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +81,11 @@ def test_a_body_can_be_cut_instead_of_refused(size: int, read: int, cut: bool) -
         ("identity", b"words"),
     ],
 )
-def test_compressed_responses_are_decompressed_on_request(encoding: str, packed: bytes) -> None:
-    async def main() -> bytes:
-        async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
-            got = await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True)
-        assert server.got[0].headers["accept-encoding"] == "gzip"
-        return got.body
-
-    assert run_async(main()) == b"words"
+async def test_compressed_responses_are_decompressed_on_request(encoding: str, packed: bytes) -> None:
+    async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
+        got = await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True)
+    assert server.got[0].headers["accept-encoding"] == "gzip"
+    assert got.body == b"words"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from trunkline.errors import FetchError
 from trunkline.net import Fetcher
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(("method", "status"), [("GET", 301), ("GET", 302), ("HEAD", 303), ("GET", 307), ("HEAD", 308)])
 async def test_a_redirect_on_the_same_origin_is_followed_with_its_headers(method: str, status: int) -> None:
     answers = {"/a/": redirect("../b?x=1#y", status), "/b": answer(b"")}
     async with origin(answers) as server:
@@ -21,29 +20,20 @@ async def test_a_redirect_on_the_same_origin_is_followed_with_its_headers(method
     assert [(each.method, each.headers["authorization"]) for each in server.got] == [(method, "t"), (method, "t")]
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("where", ["same origin", "other origin"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_only_get_and_head_follow_redirects(method: str, where: str, status: int) -> None:
+@pytest.mark.parametrize(("method", "status"), [("POST", 303), ("PUT", 301), ("DELETE", 308), ("GET", 302)])
+async def test_what_has_a_body_or_another_method_follows_no_redirect(method: str, status: int) -> None:
     async with origin() as other, origin() as server:
-        target = {"same origin": "/next", "other origin": f"{other.url}/next"}[where]
-        server.answers["/"] = redirect(target, status)
-        fetcher = Fetcher(allow_loopback=True)
-        with pytest.raises(FetchError, match=f"answered {method} with a redirect"):
-            await fetcher.fetch(method, server.url, body=b"secret", cross_origin=True)
-    assert (len(server.got), other.connections) == (1, 0)
+        for target in ("/next", f"{other.url}/next"):
+            server.answers["/"] = redirect(target, status)
+            body = b"secret" if method == "GET" else None
+            with pytest.raises(FetchError, match=f"answered {method} with a redirect"):
+                await Fetcher(allow_loopback=True).fetch(method, server.url, body=body, cross_origin=True)
+    assert (len(server.got), other.connections) == (2, 0)
 
 
-async def test_a_get_with_a_body_is_not_redirected() -> None:
-    async with origin({"/": redirect("/next")}) as server:
-        with pytest.raises(FetchError, match="never followed"):
-            await Fetcher(allow_loopback=True).fetch("GET", server.url, body=b"secret")
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_to_another_origin_is_rejected(status: int) -> None:
+async def test_a_redirect_to_another_origin_is_rejected() -> None:
     async with origin() as other, origin() as server:
-        server.answers["/"] = redirect(other.url, status)
+        server.answers["/"] = redirect(other.url)
         with pytest.raises(FetchError, match="another origin"):
             await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"Authorization": "t"})
     assert other.connections == 0

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct
 
 import trunkline.types as t
 from trunkline.protocol import downgrade
-from trunkline.protocol.downgrade import adapt_params, adapt_result, needs_wrapping, wrap_schema
+from trunkline.protocol.downgrade import WRAP_MARK, adapt_params, adapt_result, needs_wrapping, wrap_schema
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.revisions import REVISIONS, Revision
 
@@ -47,12 +47,13 @@ def wire(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_handshake_revision_gets_a_plain_result_as_it_is(revision: Revision) -> None:
-    result = t.EmptyResult(meta={"a": 1})
+@pytest.mark.parametrize("result", [t.EmptyResult(meta={"a": 1}), {"x": 1}], ids=["result", "dictionary"])
+def test_a_handshake_revision_gets_a_plain_result_as_it_is(result: Any, revision: Revision) -> None:
     assert adapt_result(result, revision, server_info=SERVER_INFO) is result
 
 
 def test_a_stateless_result_has_its_type_and_the_server_info() -> None:
+    assert adapt_result(t.CallToolResult(), R2026_07) == t.CallToolResult(result_type="complete")
     shaped = adapt_result(t.CallToolResult(), R2026_07, server_info=SERVER_INFO)
     assert wire(shaped) == {"content": [], "resultType": "complete", "_meta": STAMP}
 
@@ -60,10 +61,6 @@ def test_a_stateless_result_has_its_type_and_the_server_info() -> None:
 def test_a_stamp_stands_beside_the_meta_that_is_there() -> None:
     shaped = adapt_result(t.CallToolResult(meta={"a": 1}), R2026_07, server_info=SERVER_INFO)
     assert wire(shaped)["_meta"] == {"a": 1, **STAMP}
-
-
-def test_without_a_server_name_the_meta_stays() -> None:
-    assert adapt_result(t.CallToolResult(), R2026_07) == t.CallToolResult(result_type="complete")
 
 
 def test_a_kind_that_was_set_stays() -> None:
@@ -98,9 +95,9 @@ def test_a_handshake_revision_sees_neither_kind_nor_cache_hints(revision: Revisi
 
 
 @pytest.mark.parametrize("revision", EACH)
-def test_an_encoded_result_stays_unchanged(revision: Revision) -> None:
-    raw = Raw(b'{"tools":[]}')
-    assert adapt_result(raw, revision, server_info=SERVER_INFO) is raw
+@pytest.mark.parametrize("result", [Raw(b'{"tools":[]}'), t.ElicitResult(action="decline")], ids=["raw", "client"])
+def test_an_encoded_result_and_an_answer_of_the_client_stay_unchanged(result: Any, revision: Revision) -> None:
+    assert adapt_result(result, revision, server_info=SERVER_INFO) is result
 
 
 class OwnResult(Struct):
@@ -122,18 +119,6 @@ def test_a_result_of_the_users_own_making_is_stamped(result: Any, meta: dict[str
 
 def test_a_dictionary_keeps_the_kind_it_has_and_gets_no_name_unasked() -> None:
     assert adapt_result({"resultType": "task"}, R2026_07) == {"resultType": "task"}
-
-
-@pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_handshake_revision_gets_a_dictionary_as_it_is(revision: Revision) -> None:
-    result = {"x": 1}
-    assert adapt_result(result, revision, server_info=SERVER_INFO) is result
-
-
-@pytest.mark.parametrize("revision", EACH)
-def test_an_answer_of_the_client_is_not_stamped(revision: Revision) -> None:
-    result = t.ElicitResult(action="decline")
-    assert adapt_result(result, revision, server_info=SERVER_INFO) is result
 
 
 # --- Fields
@@ -411,7 +396,7 @@ def listed(schema: dict[str, Any] | None, revision: Revision) -> Any:
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11])
 def test_a_listed_schema_is_wrapped_like_its_values(revision: Revision) -> None:
     wrapped = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
-    assert listed({"type": "integer"}, revision) == wrapped
+    assert listed({"type": "integer"}, revision) == {**wrapped, WRAP_MARK: True}
 
 
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11])
@@ -462,7 +447,8 @@ def test_a_wrapped_schema_accepts_the_same_wrapped_values(schema: Any, value: An
 
 
 def test_definitions_and_dialect_stand_at_the_root_of_a_wrapped_schema() -> None:
-    assert set(wrap_schema(TREE)) == {"$schema", "$defs", "definitions", "type", "properties", "required"}
+    members = {"$schema", "$defs", "definitions", "type", "properties", "required", WRAP_MARK}
+    assert set(wrap_schema(TREE)) == members
     assert set(wrap_schema(TREE)["properties"]["result"]) == {"type", "items"}
 
 

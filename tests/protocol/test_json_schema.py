@@ -303,17 +303,12 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("schema", "value", "path", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_a_problem_tells_its_place_what_was_expected_and_what_type_was_found(
+def test_a_problem_tells_its_place_what_was_expected_and_what_type_was_found_and_never_the_value(
     schema: dict[str, Any], value: Any, path: str, message: str
 ) -> None:
-    assert compile_schema(schema).first_violation(value) == SchemaViolation(path, message)
-
-
-@pytest.mark.parametrize(("schema", "value", "path", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_the_list_of_violations_begins_with_the_first_and_never_shows_the_value(
-    schema: dict[str, Any], value: Any, path: str, message: str
-) -> None:
-    problems = compile_schema(schema).check(value)
+    validator = compile_schema(schema)
+    assert validator.first_violation(value) == SchemaViolation(path, message)
+    problems = validator.check(value)
     assert SchemaViolation(path, message) in problems
     assert SECRET not in str(problems)
 

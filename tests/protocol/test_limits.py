@@ -35,8 +35,3 @@ def test_limits_are_read_from_a_configuration() -> None:
 def test_an_unknown_limit_is_rejected_by_name() -> None:
     with pytest.raises(msgspec.ValidationError, match="dept"):
         msgspec.convert({"dept": 5}, Limits)
-
-
-def test_limits_do_not_change() -> None:
-    with pytest.raises(AttributeError):
-        Limits().depth = 5  # type: ignore[misc]

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from trunkline.errors import (
     HeaderMismatch,
+    InternalError,
     MethodNotFound,
     MissingClientCapability,
     RemoteProtocolError,
@@ -81,9 +82,7 @@ def test_a_nonsensical_server_info_is_the_same_as_none() -> None:
     assert agreement.server_info is None
 
 
-@pytest.mark.parametrize(
-    "code", [-32601, -32602, -32600, -32603, -32700, -32000, 0, 7], ids=lambda code: f"code {code}"
-)
+@pytest.mark.parametrize("code", [-32601, -32603, -32000, 7], ids=lambda code: f"code {code}")
 def test_any_other_error_falls_back_to_the_handshake(code: int) -> None:
     steps, agreement = run([request_failed(code, "no"), initialized(NEWEST_HANDSHAKE.name), None])
     assert steps == [SendDiscover(NEWEST, 2.0), SendInitialize(NEWEST_HANDSHAKE), SendInitialized(NEWEST_HANDSHAKE)]
@@ -91,20 +90,15 @@ def test_any_other_error_falls_back_to_the_handshake(code: int) -> None:
     assert agreement.instructions == "Ask."
 
 
-def test_silence_falls_back_to_the_handshake() -> None:
-    steps, agreement = run([None, initialized(OLDEST.name), None])
+@pytest.mark.parametrize(
+    "outcome",
+    [None, raw({"tools": []}), UnsupportedProtocolVersion("no", data={})],
+    ids=["silence", "no discovery", "no list of versions"],
+)
+def test_what_says_nothing_of_an_era_falls_back_to_the_handshake(outcome: NegotiationOutcome) -> None:
+    steps, agreement = run([outcome, initialized(OLDEST.name), None])
     assert steps[1:] == [SendInitialize(NEWEST_HANDSHAKE), SendInitialized(OLDEST)]
     assert agreement.supported == (OLDEST.name,)
-
-
-def test_a_result_that_is_not_a_discovery_falls_back_to_the_handshake() -> None:
-    steps, _ = run([raw({"tools": []}), initialized(NEWEST_HANDSHAKE.name), None])
-    assert steps[1] == SendInitialize(NEWEST_HANDSHAKE)
-
-
-def test_an_unsupported_version_error_without_a_list_falls_back_to_the_handshake() -> None:
-    steps, _ = run([UnsupportedProtocolVersion("no", data={}), initialized(NEWEST_HANDSHAKE.name), None])
-    assert steps[1] == SendInitialize(NEWEST_HANDSHAKE)
 
 
 def test_an_unsupported_version_error_with_our_version_in_its_list_is_probed_again() -> None:
@@ -120,16 +114,15 @@ def test_a_server_that_rejects_a_version_it_lists_raises() -> None:
         run([refusal, refusal])
 
 
-def test_a_stateless_server_that_shares_only_handshake_revisions_gets_the_handshake() -> None:
-    refusal = UnsupportedProtocolVersion("no", data={"supported": ["2099-01-01", OLDEST.name]})
-    steps, agreement = run([refusal, initialized(OLDEST.name), None])
+@pytest.mark.parametrize(
+    "outcome",
+    [UnsupportedProtocolVersion("no", data={"supported": ["2099-01-01", OLDEST.name]}), discovered(OLDEST.name)],
+    ids=["refused", "discovered"],
+)
+def test_a_server_that_shares_only_handshake_revisions_gets_the_handshake(outcome: NegotiationOutcome) -> None:
+    steps, agreement = run([outcome, initialized(OLDEST.name), None])
     assert steps[1] == SendInitialize(OLDEST)
     assert agreement.revision is OLDEST
-
-
-def test_a_discovery_of_handshake_revisions_alone_gets_the_handshake() -> None:
-    steps, _ = run([discovered(OLDEST.name), initialized(OLDEST.name), None])
-    assert steps[1] == SendInitialize(OLDEST)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +230,11 @@ def test_a_pinned_stateless_revision_never_falls_back(outcome: NegotiationOutcom
         run([outcome], pinned=NEWEST)
     assert caught.value.ours == (NEWEST.name,)
     assert caught.value.theirs == theirs
+
+
+def test_a_server_that_fails_says_nothing_about_a_pinned_revision() -> None:
+    with pytest.raises(InternalError, match="its lifespan"):
+        run([InternalError("its lifespan")], pinned=NEWEST)
 
 
 def test_a_remembered_handshake_server_is_not_probed() -> None:

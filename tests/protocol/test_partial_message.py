@@ -21,9 +21,9 @@ def seen(message: Any, *, head: int = 150, tail: int = 100, **layout: Any) -> Pa
 
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a-1", "ä", 'with "quotes"', ""], ids=repr)
-@pytest.mark.parametrize("layout", [{}, {"separators": (",", ":")}], ids=["spaced", "tight"])
-def test_an_id_before_what_is_long_is_reported(id: int | str, layout: dict[str, Any]) -> None:
-    assert seen({"jsonrpc": "2.0", "id": id, "result": {"text": LONG}}, **layout) == PartialMessage("answer", id)
+def test_an_id_before_what_is_long_is_reported(id: int | str) -> None:
+    message = {"jsonrpc": "2.0", "id": id, "result": {"text": LONG}}
+    assert seen(message) == seen(message, separators=(",", ":")) == PartialMessage("answer", id)
 
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a-1"], ids=repr)
@@ -142,48 +142,19 @@ def test_any_bytes_can_be_looked_at(head: bytes, tail: bytes) -> None:
 # --- against the parser ----------------------------------------------------------------------------------------------
 
 _NAMES = [
-    '"id"',
-    '"i\\u0064"',
-    '"result"',
-    '"error"',
-    '"method"',
-    '"params"',
-    '"jsonrpc"',
-    '"Id"',
-    '"id "',
-    '"\\"id\\""',
-    '"ä"',
+    f'"{name}"' for name in ("id", "i\\u0064", "result", "error", "method", "jsonrpc", "Id", "id ", '\\"id\\"', "ä")
 ]
 _WRITTEN = [
+    *("1", "77", "-0", "0", "007", "1e3", "1.0", "-5", "9" * 40, "true", "null", "NaN"),
+    *('"a"', '"\\u0061"', '"\\ud83d\\ude00"', '"\\ud800"', '"😀"', '"2.0"', '"\\\\"', '"' + "ü" * 30 + '"'),
     *(
-        "1",
-        "77",
-        "-0",
-        "0",
-        "007",
-        "1e3",
-        "1.0",
-        "-5",
-        "9" * 40,
-        "true",
-        "null",
-        "NaN",
-        '"a"',
-        '"\\u0061"',
-        '"\\ud83d\\ude00"',
-    ),
-    *(
-        '"\\ud800"',
-        '"😀"',
-        '"2.0"',
         '{"id":5}',
         '{"a":{"id":6},"id":7}',
         '[{"id":8}]',
         '",\\"id\\":9}"',
-        '"\\\\"',
-        '"' + "ü" * 30 + '"',
+        '{"x":",\\"id\\":10}"}',
+        "[" * 40 + "]" * 40,
     ),
-    *('{"x":",\\"id\\":10}"}', "[" * 40 + "]" * 40),
 ]
 _MEMBERS = st.lists(st.tuples(st.sampled_from(_NAMES), st.sampled_from(_WRITTEN)), min_size=1, max_size=7)
 _SPACES = st.sampled_from(["", " ", "\t", "  \r"])

@@ -71,9 +71,9 @@ def test_every_feature_stands_in_the_table_and_has_a_span() -> None:
 
 
 @pytest.mark.parametrize("revision", EACH)
-@pytest.mark.parametrize("feature", [pytest.param(feature, id=feature.name) for feature in EVIDENCE])
-def test_a_feature_is_there_where_the_schema_shows_it(feature: Feature, revision: Revision) -> None:
-    assert (feature in revision.features) is EVIDENCE[feature](INDEX[revision.name])
+def test_a_feature_is_there_where_the_schema_shows_it(revision: Revision) -> None:
+    shown = {feature for feature, shows in EVIDENCE.items() if shows(INDEX[revision.name])}
+    assert revision.features & set(EVIDENCE) == shown
 
 
 @pytest.mark.parametrize("revision", EACH)
@@ -85,14 +85,10 @@ def test_the_flags_of_a_revision_repeat_its_features(revision: Revision) -> None
     assert revision.any_structured_content is (Feature.ANY_STRUCTURED_CONTENT in revision.features)
 
 
-@pytest.mark.parametrize("revision", EACH)
-def test_a_revision_is_found_by_its_name(revision: Revision) -> None:
-    assert find_revision(revision.name) is revision
-
-
-@pytest.mark.parametrize("name", ["", "2024-01-15", "2025-06-18 ", "2025-6-18", "DRAFT-2026-v1"])
-def test_a_name_that_is_not_exactly_a_revision_finds_none(name: str) -> None:
-    assert find_revision(name) is None
+def test_a_revision_is_found_by_its_exact_name() -> None:
+    assert tuple(find_revision(name) for name in REVISION_NAMES) == REVISIONS
+    names = ("", "2024-01-15", "2025-06-18 ", "2025-6-18", "DRAFT-2026-v1")
+    assert [name for name in names if find_revision(name) is not None] == []
 
 
 def test_the_names_are_parted_by_era_and_stand_oldest_first() -> None:
@@ -107,8 +103,3 @@ def test_the_newest_of_each_era_is_the_last_of_it() -> None:
 
 def test_a_span_covers_its_ends_and_nothing_beyond() -> None:
     assert [ONLY_2025_11.covers(revision) for revision in REVISIONS] == [False, False, False, True, False]
-
-
-def test_a_revision_is_equal_only_to_itself_and_shows_its_name() -> None:
-    assert {revision: revision.index for revision in REVISIONS}[NEWEST] == len(REVISIONS) - 1
-    assert repr(NEWEST) == f"<Revision {NEWEST.name}>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from collections.abc import Callable
 from itertools import pairwise
 from types import FrameType
 
@@ -94,12 +93,7 @@ STREAMS = [
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS)
 def test_a_stream_becomes_events(stream: bytes, events: list[ServerSentEvent]) -> None:
-    assert read([stream]) == events
-
-
-@pytest.mark.parametrize(("stream", "events"), STREAMS)
-def test_a_stream_in_single_bytes_becomes_the_same_events(stream: bytes, events: list[ServerSentEvent]) -> None:
-    assert read(each_byte(stream)) == events
+    assert read([stream]) == read(each_byte(stream)) == events
 
 
 def test_an_event_is_given_at_its_carriage_return_without_waiting_for_more() -> None:
@@ -173,10 +167,6 @@ def test_an_event_over_the_cap_is_rejected(stream: bytes) -> None:
     reader = EventReader(max_event=10)
     with pytest.raises(RemoteProtocolError, match="longer than 10 bytes"):
         reader.feed(stream)
-
-
-@pytest.mark.parametrize("stream", TOO_LONG)
-def test_an_event_over_the_cap_is_rejected_in_single_bytes_too(stream: bytes) -> None:
     assert read_until_refused(each_byte(stream), cap=10) == ([], True)
 
 
@@ -189,35 +179,16 @@ def test_an_event_over_the_cap_is_rejected_in_single_bytes_too(stream: bytes) ->
         pytest.param(b": 12345678\n" * 5, [], id="comments of the cap's length"),
     ],
 )
-@pytest.mark.parametrize("portions", [lambda stream: [stream], each_byte], ids=["whole", "in single bytes"])
-def test_the_cap_lets_pass(
-    stream: bytes, events: list[ServerSentEvent], portions: Callable[[bytes], list[bytes]]
-) -> None:
-    assert read(portions(stream), cap=10) == events
+def test_the_cap_lets_pass(stream: bytes, events: list[ServerSentEvent]) -> None:
+    assert read([stream], cap=10) == read(each_byte(stream), cap=10) == events
 
 
-def test_events_before_one_over_the_cap_are_given_first() -> None:
+def test_events_before_one_over_the_cap_are_given_and_nothing_of_it_or_after_it() -> None:
     reader = EventReader(max_event=10)
-    assert reader.feed(b"data: one\n\ndata: far too long\n\ndata: two\n\n") == [Event(b"one")]
-
-
-def test_nothing_is_read_after_an_event_over_the_cap() -> None:
-    reader = EventReader(max_event=10)
-    reader.feed(b"data: one\n\ndata: far too long\n\n")
+    assert reader.feed(b"data: one\n\nid: 1\ndata: far too long\n\ndata: two\n\n") == [Event(b"one")]
+    assert (reader.held, reader.last_id) == (0, "")
     with pytest.raises(RemoteProtocolError):
         reader.feed(b"data: two\n\n")
-
-
-def test_nothing_is_kept_of_an_event_over_the_cap() -> None:
-    reader = EventReader(max_event=10)
-    reader.feed(b"data: one\n\nid: 1\ndata: far too long")
-    assert reader.held == 0
-
-
-def test_the_id_of_an_event_over_the_cap_does_not_count() -> None:
-    reader = EventReader(max_event=10)
-    reader.feed(b"data: one\n\nid: 1\ndata: far too long\n\n")
-    assert reader.last_id == ""
 
 
 def test_a_long_comment_is_not_kept() -> None:

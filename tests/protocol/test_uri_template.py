@@ -252,16 +252,10 @@ UNSAFE = [
 
 
 @pytest.mark.parametrize(("template", "uri", "values"), UNSAFE, ids=[f"{row[0]} {row[1]}" for row in UNSAFE])
-def test_a_value_that_could_leave_its_folder_is_rejected(
+def test_a_value_that_could_leave_its_folder_is_rejected_unless_the_caller_checks_for_itself(
     template: str, uri: str, values: dict[str, str | list[str]]
 ) -> None:
     assert UriTemplate.parse(template).match(uri) is None
-
-
-@pytest.mark.parametrize(("template", "uri", "values"), UNSAFE, ids=[f"{row[0]} {row[1]}" for row in UNSAFE])
-def test_a_caller_that_checks_for_itself_gets_the_value_as_it_is(
-    template: str, uri: str, values: dict[str, str | list[str]]
-) -> None:
     assert UriTemplate.parse(template).match(uri, safe=False) == values
 
 
@@ -279,7 +273,8 @@ def test_dots_and_slashes_that_lead_nowhere_are_data(template: str, uri: str, va
     assert UriTemplate.parse(template).match(uri) == values
 
 
-MEGABYTE = 1_000_000
+#: Long enough that a cost above linear would take minutes.
+MEGABYTE = 300_000
 
 HOSTILE = [
     ("{a}{b}{c}x", "y" * MEGABYTE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
@@ -13,7 +13,7 @@ from tests.support import run_async
 from trunkline import Server
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
-__all__ = ["ERAS", "FORMS", "HANDSHAKE", "STATELESS", "accept", "again", "asked", "call", "reach", "text"]
+__all__ = ["ERAS", "FORMS", "HANDSHAKE", "STATELESS", "accept", "again", "asked", "call", "reach", "serving", "text"]
 
 HANDSHAKE = NEWEST_HANDSHAKE.name
 STATELESS = NEWEST.name
@@ -23,6 +23,13 @@ ERAS = pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
 FORMS: Mapping[str, Any] = {"elicitation": {}}
 
 P = ParamSpec("P")
+
+
+def serving(function: Callable[..., Any], **options: Any) -> Server:
+    """Return a server with one tool, ``f``."""
+    server = Server("s", **options)
+    server.add_tool(function, name="f")
+    return server
 
 
 @asynccontextmanager

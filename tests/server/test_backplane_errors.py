@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from trunkline import Client, Server
-from trunkline.errors import BackplaneUnavailable, RequestFailed, request_failed
+from trunkline.errors import BackplaneUnavailable, RequestFailed
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 DETAIL = "Redis did not answer: Error 111 connecting to 127.0.0.1:16399. Connection refused."
@@ -32,16 +32,3 @@ async def test_the_detail_is_logged_and_not_sent(
                 await client.call_tool("fail")
     assert (caught.value.code, caught.value.message) == (503, PUBLIC)
     assert DETAIL in caplog.text
-
-
-async def test_an_error_of_another_server_keeps_its_message() -> None:
-    server = Server("gateway")
-
-    @server.tool
-    async def forward() -> str:
-        raise request_failed(503, "Closed for the night")
-
-    async with Client(server) as client:
-        with pytest.raises(RequestFailed) as caught:
-            await client.call_tool("forward")
-    assert caught.value.message == "Closed for the night"

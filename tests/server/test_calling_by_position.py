@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from trunkline import Client, Server
-from trunkline.server.signatures import Signature
 
 
 async def plain(a: int, b: str = "x", c: list[int] | None = None) -> dict[str, Any]:
@@ -32,19 +31,6 @@ class Holder:
     async def method(self, a: int, b: str = "x", c: list[int] | None = None) -> dict[str, Any]:
         """Return the arguments."""
         return {"a": a, "b": b, "c": c}
-
-
-@pytest.mark.parametrize(
-    ("function", "by_position"),
-    [(plain, True), (with_keyword_only, False), (wrapped, False), (Holder().method, False)],
-    ids=["plain", "keyword only", "wrapped", "method"],
-)
-def test_only_a_plain_function_is_called_by_position(function: Callable[..., Any], by_position: bool) -> None:
-    assert (Signature.of(function).bind_values is not None) is by_position
-
-
-def test_a_parameter_that_the_server_fills_is_not_counted_as_an_argument() -> None:
-    assert Signature.of(plain, exclude=["b"]).bind_values is None
 
 
 @pytest.mark.parametrize("function", [plain, with_keyword_only, wrapped, Holder().method])

@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
-from trunkline import Server
+from tests.server.talk import ERAS, HANDSHAKE, reach
+from trunkline import Context, Server
 
 LISTS = {"listChanged": True}
+
+
+async def unused(ctx: Context, params: Any) -> None:
+    """Stand for a handler that is never called."""
 
 
 async def met(server: Server, revision: str) -> Any:
     async with reach(server, revision) as peer:
         return await peer.met()
-
-
-@ERAS
-async def test_an_empty_server_declares_only_logging(revision: str) -> None:
-    assert (await met(Server("s"), revision))["capabilities"] == {"logging": {}}
 
 
 @ERAS
@@ -38,6 +37,14 @@ async def test_an_empty_server_declares_only_logging(revision: str) -> None:
             id="templates",
         ),
         pytest.param(lambda s: s.completion(lambda ref, argument, context: []), {"completions": {}}, id="completions"),
+        pytest.param(lambda s: s.answer("tools/call", unused), {"tools": LISTS}, id="answered tools"),
+        pytest.param(lambda s: s.answer("prompts/get", unused), {"prompts": LISTS}, id="answered prompts"),
+        pytest.param(lambda s: s.answer("completion/complete", unused), {"completions": {}}, id="answered completions"),
+        pytest.param(
+            lambda s: [s.answer(f"resources/{name}", unused) for name in ("read", "subscribe")],
+            {"resources": {"subscribe": True, **LISTS}},
+            id="answered subscriptions",
+        ),
     ],
 )
 async def test_registered_kinds_are_declared(revision: str, register: Any, declared: dict[str, Any]) -> None:
@@ -66,7 +73,7 @@ async def test_initialize_returns_the_server_info() -> None:
         "s", "Ask.", version="2", title="T", description="D", website_url="https://example.com", icons=icons
     )
     found = await met(server, HANDSHAKE)
-    assert (found["protocolVersion"], found["instructions"]) == (HANDSHAKE, "Ask.")
+    assert (found["protocolVersion"], found["instructions"], server.version) == (HANDSHAKE, "Ask.", "2")
     assert found["serverInfo"] == {
         "name": "s",
         "version": "2",
@@ -75,10 +82,3 @@ async def test_initialize_returns_the_server_info() -> None:
         "websiteUrl": "https://example.com",
         "icons": [{"src": "data:,"}],
     }
-
-
-async def test_discover_returns_the_supported_versions() -> None:
-    found = await met(Server("s", "Ask.", revisions=[STATELESS, HANDSHAKE], cache_ttl_ms=10), STATELESS)
-    assert (found["supportedVersions"], found["instructions"]) == ([STATELESS, HANDSHAKE], "Ask.")
-    assert (found["ttlMs"], found["cacheScope"]) == (10, "private")
-    assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "s"

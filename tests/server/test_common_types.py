@@ -6,28 +6,18 @@ import datetime
 import enum
 import typing
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.kinds import First, Second
 from trunkline import Client, Server
 
 
 class Mixed(enum.Enum):
     NAME = "a"
     NUMBER = 1
-
-
-@dataclass
-class First:
-    a: int
-
-
-@dataclass
-class Second:
-    b: int
 
 
 class Plain:

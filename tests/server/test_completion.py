@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, reach
-from trunkline import Context, Server
+from tests.server.talk import ERAS, STATELESS, reach
+from trunkline import Server
 
 PROMPT = {"type": "ref/prompt", "name": "p"}
 TEMPLATE = {"type": "ref/resource", "uri": "x://{a}/{b}"}
@@ -24,36 +24,6 @@ def making() -> Server:
 
 def ask(ref: dict[str, str], name: str, value: str = "", **context: Any) -> dict[str, Any]:
     return {"ref": ref, "argument": {"name": name, "value": value}, **({"context": context} if context else {})}
-
-
-@ERAS
-async def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
-    server = making()
-
-    @server.completion("p", "city")
-    def complete(value: str) -> list[str]:
-        return [city for city in ("Oslo", "Osaka", "Rome") if city.startswith(value)]
-
-    async with reach(server, revision) as peer:
-        found = await peer.result("completion/complete", ask(PROMPT, "city", "Os"))
-    assert found["completion"] == {"values": ["Oslo", "Osaka"]}
-
-
-@ERAS
-async def test_a_completion_gets_the_arguments_chosen_before(revision: str) -> None:
-    server = making()
-
-    @server.completion("x://{a}/{b}", "b")
-    async def complete(value: str, arguments: dict[str, str], ctx: Context) -> list[str]:
-        return [f"{arguments.get('a')}-{value}-{ctx.method}"]
-
-    async with reach(server, revision) as peer:
-        chosen = await peer.result("completion/complete", ask(TEMPLATE, "b", "v", arguments={"a": "1"}))
-        nothing = await peer.result("completion/complete", ask(TEMPLATE, "b", "v"))
-    assert [chosen["completion"]["values"], nothing["completion"]["values"]] == [
-        ["1-v-completion/complete"],
-        ["None-v-completion/complete"],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -96,43 +66,21 @@ async def test_an_argument_without_a_completion_has_no_values(revision: str) -> 
     assert [found["completion"], fixed["completion"]] == [{"values": []}, {"values": []}]
 
 
-@pytest.mark.parametrize("parentheses", [True, False], ids=["with", "without"])
-@ERAS
-async def test_a_fallback_completion_handles_all_other_arguments(revision: str, parentheses: bool) -> None:
-    server = making()
-
-    async def complete(ref: Any, argument: Any, context: Any) -> list[str]:
-        return [f"{type(ref).__name__} {argument.name}={argument.value} {context}"]
-
-    (server.completion() if parentheses else server.completion)(complete)
-    async with reach(server, revision) as peer:
-        found = await peer.result("completion/complete", ask(PROMPT, "city", "O"))
-    assert found["completion"]["values"] == ["PromptReference city=O None"]
-
-
-@ERAS
 @pytest.mark.parametrize(
     ("ref", "name"),
     [
         pytest.param({"type": "ref/prompt", "name": "nope"}, "city", id="unknown-prompt"),
         pytest.param(PROMPT, "town", id="unknown-argument"),
         pytest.param(TEMPLATE, "c", id="unknown-variable"),
+        pytest.param({"type": "ref/resource", "uri": "y://{a}"}, "a", id="unknown-template"),
     ],
 )
-async def test_an_unknown_prompt_or_argument_is_rejected(revision: str, ref: dict[str, str], name: str) -> None:
+async def test_an_unknown_reference_or_argument_is_rejected(ref: dict[str, str], name: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
-    async with reach(server, revision) as peer:
-        assert (await peer.error("completion/complete", ask(ref, name)))["code"] == -32602
-
-
-@ERAS
-async def test_an_unknown_template_is_rejected(revision: str) -> None:
-    server = making()
-    server.completion("p", "city")(lambda value: ["x"])
-    async with reach(server, revision) as peer:
-        error = await peer.error("completion/complete", ask({"type": "ref/resource", "uri": "y://{a}"}, "a"))
-    assert (error["code"], error["data"]) == (-32602, {"uri": "y://{a}"})
+    async with reach(server, STATELESS) as peer:
+        error = await peer.error("completion/complete", ask(ref, name))
+    assert (error["code"], error.get("data", {}).get("uri")) == (-32602, "y://{a}" if name == "a" else None)
 
 
 @pytest.mark.parametrize("function", [lambda: ["x"], lambda a, b, c: []], ids=["none", "three"])

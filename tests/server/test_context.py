@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, text
-from trunkline import Context, Depends, Server
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, serving, text
+from trunkline import Context, Depends
 from trunkline.errors import RequestFailed
 
 LEVEL = "io.modelcontextprotocol/logLevel"
-
-
-def serving(function: Callable[..., Any], **options: Any) -> Server:
-    server = Server("s", **options)
-    server.add_tool(function, name="f")
-    return server
-
-
-def said(peer: Any) -> list[Any]:
-    return [each["data"] for each in peer.notices("notifications/message")]
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
@@ -44,13 +33,15 @@ async def test_a_handler_sees_its_request(revision: str) -> None:
             revision=client.revision,
             capabilities=client.capabilities,
             supports=(client.supports("roots"), client.supports("sampling")),
+            servers=ctx.server is server,
             auth=(ctx.auth, ctx.client_id, ctx.session_id),
             trace=ctx.meta["acme/trace"],
             cancelled=ctx.cancelled,
             lifespan=ctx.lifespan_context,
         )
 
-    async with reach(serving(f), revision, {"roots": {}}) as peer:
+    server = serving(f)
+    async with reach(server, revision, {"roots": {}}) as peer:
         await peer.request("tools/call", {"name": "f"}, id=77, meta={"acme/trace": "t1"})
     assert seen == {
         "id": "77",
@@ -61,28 +52,12 @@ async def test_a_handler_sees_its_request(revision: str) -> None:
         "revision": revision,
         "capabilities": {"roots": {}},
         "supports": (True, False),
+        "servers": True,
         "auth": (None, None, None),
         "trace": "t1",
         "cancelled": False,
         "lifespan": None,
     }
-
-
-@ERAS
-def test_other_names_for_the_server_and_the_request(revision: str) -> None:
-    async def f(ctx: Context) -> bool:
-        return ctx.server is ctx.fastmcp is server and ctx.request_context is ctx
-
-    server = serving(f)
-    assert text(call(server, "f", revision)) == "true"
-
-
-async def test_a_client_without_info_has_no_name() -> None:
-    async def f(ctx: Context) -> str:
-        return str(ctx.client.name)
-
-    async with reach(serving(f), STATELESS) as peer:
-        assert text(await peer.call("f", meta={"io.modelcontextprotocol/clientInfo": None})) == "None"
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -115,44 +90,6 @@ async def test_the_state_of_a_request_ends_with_it(revision: str) -> None:
         assert [text(await peer.call("f")), text(await peer.call("f"))] == ["None", "None"]
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-async def _counts(ctx: Context) -> None:
-    await ctx.report_progress(1, 3, "one")
-    await ctx.report_progress(1, 3, "again")
-    await ctx.report_progress(0.5)
-    await ctx.report_progress(2)
-
-
-def _counts_in_a_thread(ctx: Any) -> None:
-    ctx.report_progress(1, 3, "one")
-    ctx.report_progress(1, 3, "again")
-    ctx.report_progress(0.5)
-    ctx.report_progress(2)
-
-
-_counts_in_a_thread.__annotations__["ctx"] = Context
-
-
-@ERAS
-@pytest.mark.parametrize("function", [_counts, _counts_in_a_thread], ids=["async", "sync"])
-async def test_progress_only_goes_forward(revision: str, function: Callable[..., Any]) -> None:
-    async with reach(serving(function), revision) as peer:
-        await peer.call("f", meta={"progressToken": "p"})
-    assert peer.notices("notifications/progress") == [
-        {"progressToken": "p", "progress": 1, "total": 3, "message": "one"},
-        {"progressToken": "p", "progress": 2},
-    ]
-
-
-@ERAS
-async def test_progress_is_not_sent_without_a_token(revision: str) -> None:
-    async with reach(serving(_counts), revision) as peer:
-        await peer.call("f")
-    assert peer.notices("notifications/progress") == []
-
-
 # --- log messages ----------------------------------------------------------------------------------------------------
 
 
@@ -179,35 +116,23 @@ async def test_log_messages_have_a_level_a_logger_and_data() -> None:
     ]
 
 
-async def test_a_request_without_a_log_level_gets_no_log_messages() -> None:
-    async with reach(serving(_logs), STATELESS) as peer:
-        await peer.call("f")
-    assert said(peer) == []
-
-
-async def test_messages_below_the_log_level_are_not_sent() -> None:
-    async with reach(serving(_logs), HANDSHAKE) as peer:
-        await peer.result("logging/setLevel", {"level": "error"})
-        await peer.call("f")
-    assert said(peer) == [{"message": "e", "code": 5}]
-
-
-@ERAS
-def test_an_unknown_log_level_is_an_error_of_the_handler(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("level", "message", "words"),
+    [("loud", "x", "unknown log level 'loud'"), ("the disk is full", "warning", "the level comes first")],
+)
+def test_an_unknown_log_level_is_an_error_of_the_handler_in_its_own_thread(
+    level: Any, message: str, words: str
+) -> None:
     async def f(ctx: Context) -> None:
-        await ctx.log("loud", "x")  # type: ignore[arg-type]
+        await ctx.log(level, message)
 
-    assert call(serving(f), "f", revision)["isError"] is True
-    assert "unknown log level 'loud'" in caplog.text
+    def in_a_thread(ctx: Context) -> str:
+        with pytest.raises(ValueError, match=words) as caught:
+            ctx.log(level, message)  # type: ignore[unused-coroutine]
+        return str(caught.value)
 
-
-@ERAS
-def test_swapped_log_arguments_are_explained(revision: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def f(ctx: Context) -> None:
-        await ctx.log("the disk is full", "warning")  # type: ignore[arg-type]
-
-    assert call(serving(f), "f", revision)["isError"] is True
-    assert "the level comes first, then the message" in caplog.text
+    said = [text(call(serving(function, mask_error_details=False), "f")) for function in (f, in_a_thread)]
+    assert [words in each for each in said] == [True, True]
 
 
 # --- notices of one's own --------------------------------------------------------------------------------------------
@@ -227,29 +152,21 @@ async def test_a_custom_notification_reaches_the_caller(revision: str) -> None:
 
 
 @ERAS
-@pytest.mark.parametrize("uri", ["x://fixed", "x://of/ada"])
-def test_a_handler_reads_resources_of_its_server(revision: str, uri: str) -> None:
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [("x://fixed", "text"), ("x://of/ada", "of ada"), ("x://none", "Resource not found: x://none")],
+)
+def test_a_handler_reads_resources_of_its_server(revision: str, uri: str, found: str) -> None:
     async def f(ctx: Context) -> str:
-        return str((await ctx.read_resource(uri))[0].text)
+        try:
+            return str((await ctx.read_resource(uri))[0].text)
+        except RequestFailed as error:
+            return error.message
 
     server = serving(f)
     server.add_resource("x://fixed", "text")
     server.add_resource("x://of/{name}", lambda name: f"of {name}")
-    assert text(call(server, "f", revision)) == {"x://fixed": "text", "x://of/ada": "of ada"}[uri]
-
-
-@ERAS
-def test_a_handler_may_handle_a_missing_resource(revision: str) -> None:
-    async def f(ctx: Context) -> str:
-        try:
-            await ctx.read_resource("x://none")
-        except RequestFailed as error:
-            return error.message
-        return "found"
-
-    server = serving(f)
-    server.add_resource("x://fixed", "text")
-    assert text(call(server, "f", revision)) == "Resource not found: x://none"
+    assert text(call(server, "f", revision)) == found
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
@@ -317,14 +234,11 @@ async def test_a_blocked_sync_function_is_aborted_when_its_request_is_cancelled(
     assert log == ["HandlerAborted"]
 
 
-@ERAS
-def test_errors_of_a_blocking_call_are_raised_in_the_thread(revision: str) -> None:
-    def f(ctx: Any) -> str:
-        try:
-            ctx.log("loud", "x")
-        except ValueError as error:
-            return str(error)[:17]
-        return "fine"
+async def test_progress_that_is_no_number_is_rejected_even_if_nobody_asked_for_it() -> None:
+    async def f(ctx: Context) -> str:
+        with pytest.raises(TypeError, match="takes numbers, and the text last"):
+            await ctx.report_progress("half")  # type: ignore[arg-type]
+        return "told"
 
-    f.__annotations__["ctx"] = Context
-    assert text(call(serving(f), "f", revision)) == "unknown log level"
+    async with reach(serving(f), STATELESS) as peer:
+        assert text(await peer.call("f")) == "told"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support import run_async
-from trunkline import Context, Server, ToolError
+from trunkline import Context, Server
 from trunkline.transports import pipes
 from trunkline.transports.pipes import PipeLink
 
@@ -178,61 +178,6 @@ def test_a_request_cancelled_in_the_same_read_never_starts(run: Run) -> None:
     run(scene())
 
 
-def test_a_handler_that_has_suspended_is_cancelled(run: Run) -> None:
-    server = Server("test")
-    seen: list[str] = []
-
-    @server.tool
-    async def wait() -> None:
-        seen.append("started")
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
-
-    @server.tool
-    async def look() -> list[str]:
-        return list(seen)
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            wire.write(call(1, "wait"), call(2, "look"))
-            assert (await wire.read(1))[0]["result"]["structuredContent"] == {"result": ["started"]}
-            wire.write(cancel(1))
-            wire.write(call(3, "look"))
-            answer = (await wire.read(1))[0]
-            assert answer["id"] == 3
-            assert await wire.rest() == []
-            assert seen == ["started", "cancelled"]
-
-    run(scene())
-
-
-def test_an_error_of_one_request_leaves_the_others_alone(run: Run) -> None:
-    server = Server("test")
-
-    @server.tool
-    async def fail(kind: str) -> None:
-        raise {"tool": ToolError("not today"), "exit": SystemExit(1), "bug": ValueError("secret")}[kind]
-
-    @server.tool
-    async def fine() -> str:
-        return "fine"
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            kinds = ("tool", "exit", "bug")
-            wire.write(*(call(n, "fail", kind=kind) for n, kind in enumerate(kinds, 1)), call(4, "fine"))
-            answers = await wire.read(4)
-            assert [answer["id"] for answer in answers] == [1, 2, 3, 4]
-            assert [answer["result"].get("isError", False) for answer in answers] == [True, True, True, False]
-            assert text(answers[0]) == "not today"
-            assert await wire.rest() == []
-
-    run(scene())
-
-
 def test_handlers_do_not_see_the_context_variables_of_each_other(run: Run) -> None:
     server = Server("test")
     number = contextvars.ContextVar("number", default=0)
@@ -250,85 +195,6 @@ def test_handlers_do_not_see_the_context_variables_of_each_other(run: Run) -> No
             assert sorted((answer["id"], text(answer)) for answer in answers) == [(n, str(n)) for n in range(1, 5)]
             assert number.get() == 0
             assert await wire.rest() == []
-
-    run(scene())
-
-
-def test_a_handler_runs_in_a_task_of_its_own(run: Run) -> None:
-    server = Server("test")
-    tasks: list[asyncio.Task[Any] | None] = []
-
-    @server.tool
-    async def bounded() -> str:
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-            tasks.append(asyncio.current_task())
-            inner = group.create_task(asyncio.sleep(0, "inner"))
-        return inner.result() or ""
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            wire.write(call(1, "bounded"), call(2, "bounded"))
-            assert [text(answer) for answer in await wire.read(2)] == ["inner", "inner"]
-            assert len({id(task) for task in tasks}) == 2
-            assert None not in tasks
-            assert asyncio.current_task() not in tasks
-            assert await wire.rest() == []
-
-    run(scene())
-
-
-def test_a_handler_asks_the_client_in_its_first_step(run: Run) -> None:
-    server = Server("test")
-
-    @server.tool
-    async def ask(ctx: Context) -> str:
-        answer = await ctx.elicit("How many?", response_type=int)
-        return str(answer)
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            request = call(1, "ask")
-            request["params"]["_meta"] = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-            wire.write(request)
-            (answer,) = await wire.read(1)
-            assert answer["result"]["resultType"] == "input_required"
-            assert await wire.rest() == []
-
-    run(scene())
-
-
-def test_sync_tools_that_raise_or_exit_are_answered_in_their_order_of_completion(run: Run) -> None:
-    server = Server("test")
-
-    @server.tool
-    def divide(a: int, b: int) -> float:
-        return a / b
-
-    @server.tool
-    def leave() -> None:
-        sys.exit(3)
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            wire.write(call(1, "divide", a=1, b=0), call(2, "leave"), call(3, "divide", a=6, b=3))
-            answers = {answer["id"]: answer["result"] for answer in await wire.read(3)}
-            assert [answers[n].get("isError", False) for n in (1, 2, 3)] == [True, True, False]
-            assert await wire.rest() == []
-
-    run(scene())
-
-
-def test_a_last_line_without_a_newline_is_answered(run: Run) -> None:
-    server = Server("test")
-
-    @server.tool
-    async def fine() -> str:
-        return "fine"
-
-    async def scene() -> None:
-        async with serving(server) as wire:
-            os.write(wire._to_server[1], json.dumps(call(1, "fine")).encode())
-            assert [text(answer) for answer in await wire.rest()] == ["fine"]
 
     run(scene())
 
@@ -386,24 +252,3 @@ def test_a_handler_that_does_not_suspend_costs_no_iteration_of_the_loop(run: Run
             assert await wire.rest() == []
 
     run(scene())
-
-
-@pytest.mark.skipif(not EAGER, reason="tasks start eagerly from Python 3.12 on")
-async def test_a_loop_with_its_own_task_factory_creates_the_tasks() -> None:
-    server = Server("test")
-    created: list[str] = []
-
-    @server.tool
-    async def fine() -> str:
-        return "fine"
-
-    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
-        created.append(coroutine.__qualname__)
-        return asyncio.Task(coroutine, loop=loop, **options)
-
-    asyncio.get_running_loop().set_task_factory(factory)
-    async with serving(server) as wire:
-        wire.write(call(1, "fine"))
-        assert [text(answer) for answer in await wire.read(1)] == ["fine"]
-        assert "Connection._run" in created
-        assert await wire.rest() == []

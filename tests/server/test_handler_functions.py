@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.server.talk import ERAS, STATELESS, call, reach, text
+from tests.server.talk import STATELESS, call, reach, text
 from trunkline import Context, Depends, Server
 from trunkline.server.handler_functions import UncheckedSignature
 
@@ -31,17 +31,22 @@ def _pieces_in_a_thread() -> Iterator[str]:
     yield "two"
 
 
-@ERAS
-@pytest.mark.parametrize("function", [_pieces, _pieces_in_a_thread], ids=["async", "sync"])
-async def test_a_generator_sends_its_pieces_as_progress(function: Callable[..., Any], revision: str) -> None:
-    async with reach(serving(function), revision) as peer:
+@pytest.mark.parametrize(
+    ("function", "thread", "pieces"),
+    [
+        (_pieces, True, [(1, "one "), (2, "two")]),
+        (_pieces_in_a_thread, True, [(1, "one "), (2, "two")]),
+        (_pieces_in_a_thread, False, []),
+    ],
+    ids=["async", "sync", "in the loop"],
+)
+async def test_a_generator_sends_its_pieces_as_progress(
+    function: Callable[..., Any], thread: bool, pieces: list[Any]
+) -> None:
+    async with reach(serving(function, thread=thread), STATELESS) as peer:
         result = await peer.call("f", meta={"progressToken": 1})
     told = [(each["progress"], each["message"]) for each in peer.notices("notifications/progress")]
-    assert (text(result), told) == ("one two", [(1, "one "), (2, "two")])
-
-
-def test_a_generator_without_a_thread_returns_the_joined_text() -> None:
-    assert text(call(serving(_pieces_in_a_thread, thread=False), "f")) == "one two"
+    assert (text(result), told) == ("one two", pieces)
 
 
 @pytest.mark.parametrize("thread", [True, False])
@@ -67,22 +72,6 @@ async def test_an_async_generator_is_closed_when_its_request_is_cancelled() -> N
         assert log == ["closed"]
 
 
-def test_a_sync_function_runs_in_a_thread() -> None:
-    assert text(call(serving(lambda: threading.get_ident() == threading.main_thread().ident), "f")) == "false"
-
-
-def test_a_sync_function_can_run_in_the_event_loop() -> None:
-    server = serving(lambda: threading.get_ident() == threading.main_thread().ident, thread=False)
-    assert text(call(server, "f")) == "true"
-
-
-def test_a_sync_function_in_the_event_loop_gets_the_async_context() -> None:
-    def f(ctx: Context) -> str:
-        return f"{type(ctx).__name__} {ctx.method}"
-
-    assert text(call(serving(f, thread=False), "f")) == "Context tools/call"
-
-
 async def _add(a: int, b: int) -> int:
     await asyncio.sleep(0)
     return a + b
@@ -96,26 +85,16 @@ def test_a_function_may_return_a_coroutine(thread: bool) -> None:
     assert text(call(serving(f, thread=thread), "f", a=1)) == "3"
 
 
+@pytest.mark.parametrize(("thread", "context"), [(True, "BlockingContext"), (False, "Context")])
+def test_a_sync_function_runs_in_a_thread_unless_it_shall_not(thread: bool, context: str) -> None:
+    def f(n: Annotated[int, Depends(lambda: 7)], ctx: Context) -> str:
+        return f"{n} {threading.current_thread() is threading.main_thread()} {type(ctx).__name__} {ctx.method}"
+
+    assert text(call(serving(f, thread=thread), "f")) == f"7 {not thread} {context} tools/call"
+
+
 def test_a_partial_is_a_tool() -> None:
     assert text(call(serving(partial(_add, b=5)), "f", a=1)) == "6"
-
-
-@ERAS
-def test_dependencies_are_filled_in(revision: str) -> None:
-    async def number() -> int:
-        return 7
-
-    async def f(a: int, n: Annotated[int, Depends(number)], ctx: Context) -> str:
-        return f"{a + n} {ctx.method}"
-
-    assert text(call(serving(f), "f", revision, a=1)) == "8 tools/call"
-
-
-def test_dependencies_of_a_sync_function_are_filled_in() -> None:
-    def f(n: Annotated[int, Depends(lambda: 7)], ctx: Context) -> str:
-        return f"{n} {type(ctx).__name__}"
-
-    assert text(call(serving(f), "f")) == "7 BlockingContext"
 
 
 def test_a_function_with_a_given_schema_is_not_bound_by_its_signature() -> None:

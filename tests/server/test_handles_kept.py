@@ -296,7 +296,7 @@ async def test_a_mounted_server_uses_the_store_and_seal_of_the_root(revision: st
 
 
 async def test_values_in_a_file_survive_a_restart(tmp_path: Path) -> None:
-    file = tmp_path / "state.sqlite"
+    file = tmp_path / "new" / "state.sqlite"
     before = shop(first_page, handles=file)
     async with Client(before) as client:
         cart = await one(client, "create")
@@ -381,13 +381,6 @@ async def test_values_stay_when_a_server_is_reloaded() -> None:
         assert await one(client, "add", cart=cart, item="soup") == ["soup"]
         assert (await one(client, "next_page", page=page))["offset"] == 0
         await running.aclose()
-
-
-async def test_the_folder_of_a_file_is_created(tmp_path: Path) -> None:
-    server = shop(handles=tmp_path / "new" / "state.sqlite")
-    async with Client(server) as client:
-        assert await one(client, "show", cart=await one(client, "create")) == []
-    server.close()
 
 
 @pytest.mark.parametrize("given", [7, ["state.sqlite"], object()], ids=["number", "list", "object"])

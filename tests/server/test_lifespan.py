@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, reach, text
-from trunkline import Client, Context, Server
-from trunkline.errors import TrunklineError
-from trunkline.server.run import Lifespan
+from tests.server.talk import ERAS, reach
+from trunkline import Context, Server
 
 
 def making(lifespan: Any) -> Server:
@@ -22,16 +20,6 @@ def making(lifespan: Any) -> Server:
         return str(ctx.lifespan_context)
 
     return server
-
-
-@ERAS
-async def test_a_handler_sees_the_value_of_the_lifespan(revision: str) -> None:
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[str]:
-        yield f"pool of {server.name}"
-
-    async with reach(making(lifespan), revision) as peer:
-        assert text(await peer.call("value")) == "pool of s"
 
 
 @ERAS
@@ -57,26 +45,6 @@ async def test_a_lifespan_is_entered_once_and_exited_after_the_last_connection(r
 
 
 @ERAS
-async def test_a_lifespan_is_entered_before_the_first_request(revision: str) -> None:
-    log: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[str]:
-        log.append("entered")
-        yield "ready"
-
-    server = making(lifespan)
-
-    @server.tool
-    async def note() -> None:
-        log.append("served")
-
-    async with reach(server, revision) as peer:
-        await peer.call("note")
-    assert log == ["entered", "served"]
-
-
-@ERAS
 async def test_a_lifespan_that_cannot_be_entered_fails_every_request(
     revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,18 +61,6 @@ async def test_a_lifespan_that_cannot_be_entered_fails_every_request(
 
 
 @ERAS
-async def test_a_client_gets_an_error_if_the_lifespan_fails(revision: str) -> None:
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[None]:
-        raise OSError("secret")
-        yield
-
-    with pytest.raises(TrunklineError, match="Internal error"):
-        async with Client(making(lifespan), revision=revision) as client:
-            await client.list_tools()
-
-
-@ERAS
 async def test_a_lifespan_that_fails_on_exit_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
@@ -116,19 +72,12 @@ async def test_a_lifespan_that_fails_on_exit_is_logged(revision: str, caplog: py
     assert "the lifespan of server 's' failed on exit" in caplog.text
 
 
-async def test_a_lifespan_knows_whether_it_is_entered() -> None:
-    @asynccontextmanager
-    async def enter() -> AsyncIterator[int]:
-        yield 5
+async def _undecorated(server: Server) -> AsyncIterator[None]:
+    yield
 
-    lifespan = Lifespan(enter)
-    before = lifespan.entered
-    lifespan.acquire()
-    lifespan.acquire()
-    assert lifespan.ready is not None
-    await lifespan.ready
-    during = (lifespan.entered, lifespan.value)
-    await lifespan.release()
-    shared = (lifespan.entered, lifespan.value)
-    await lifespan.release()
-    assert (before, during, shared, (lifespan.entered, lifespan.value)) == (False, (True, 5), (True, 5), (False, None))
+
+def test_a_lifespan_without_its_decorator_is_rejected_at_once() -> None:
+    with pytest.raises(TypeError, match=r"decorate _undecorated with @contextlib.asynccontextmanager"):
+        making(_undecorated)
+    with pytest.raises(TypeError, match="lifespan= takes a function of the server, not dict"):
+        making({})

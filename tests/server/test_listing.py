@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
 
 from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
-from trunkline import Client, Server
+from trunkline import Server
 from trunkline.protocol.limits import Limits
 
 
@@ -26,54 +25,10 @@ def visible(caller: Any, definition: Any) -> bool:
     return "odd" not in definition.options.tags or caller.supports("sampling")
 
 
-@ERAS
-@pytest.mark.parametrize(
-    ("method", "member"),
-    [
-        ("tools/list", "tools"),
-        ("prompts/list", "prompts"),
-        ("resources/list", "resources"),
-        ("resources/templates/list", "resourceTemplates"),
-    ],
-)
-async def test_a_long_list_comes_in_pages(revision: str, method: str, member: str) -> None:
-    async with reach(making(list_page_size=3), revision) as peer:
-        first = await peer.result(method)
-        second = await peer.result(method, {"cursor": first["nextCursor"]})
-    assert (len(first[member]), len(second[member]), "nextCursor" in second) == (3, 2, False)
-
-
 @pytest.mark.parametrize(("count", "more"), [(3, False), (4, True)])
 async def test_a_cursor_is_sent_only_if_there_are_more_pages(count: int, more: bool) -> None:
     async with reach(making(count, limits=Limits(page_size=3)), STATELESS) as peer:
         assert ("nextCursor" in await peer.result("tools/list")) is more
-
-
-@ERAS
-async def test_a_client_gets_all_pages_in_the_order_of_registration(revision: str) -> None:
-    async with Client(making(list_page_size=2), revision=revision) as client:
-        assert [tool.name for tool in await client.list_tools()] == ["t0", "t1", "t2", "t3", "t4"]
-
-
-def _cursor(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-@ERAS
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        pytest.param("nonsense!", id="no-base64"),
-        pytest.param("ünïcode", id="no-ascii"),
-        pytest.param("", id="empty"),
-        pytest.param("_w", id="no-text"),
-        pytest.param(_cursor("tools\0gone"), id="gone"),
-        pytest.param(_cursor("prompts\0p0"), id="of-another-list"),
-    ],
-)
-async def test_an_invalid_cursor_is_rejected(revision: str, cursor: str) -> None:
-    async with reach(making(list_page_size=2), revision) as peer:
-        assert (await peer.error("tools/list", {"cursor": cursor}))["code"] == -32602
 
 
 @ERAS
@@ -98,15 +53,6 @@ async def test_the_number_of_cached_pages_is_bounded() -> None:
 
 
 # --- who sees what ---------------------------------------------------------------------------------------------------
-
-
-@ERAS
-async def test_a_caller_sees_only_visible_definitions(revision: str) -> None:
-    server = making(visible=visible)
-    async with reach(server, revision) as peer, reach(server, revision, {"sampling": {}}) as other:
-        few = [tool["name"] for tool in (await peer.result("tools/list"))["tools"]]
-        all_of_them = [tool["name"] for tool in (await other.result("tools/list"))["tools"]]
-    assert (few, all_of_them) == (["t0", "t2", "t4"], ["t0", "t1", "t2", "t3", "t4"])
 
 
 @ERAS
@@ -146,14 +92,3 @@ async def test_an_unfiltered_list_is_publicly_cacheable() -> None:
     async with reach(making(cache_ttl_ms=5000), STATELESS) as peer:
         page = await peer.result("tools/list")
     assert (page["cacheScope"], page["ttlMs"]) == ("public", 5000)
-
-
-async def test_a_list_that_hides_something_is_private() -> None:
-    async with reach(making(visible=visible), STATELESS) as peer:
-        page = await peer.result("tools/list")
-    assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
-
-
-async def test_older_revisions_get_no_cache_hints() -> None:
-    async with reach(making(cache_ttl_ms=5000), HANDSHAKE) as peer:
-        assert set(await peer.result("tools/list")) == {"tools"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import structs
 
+import trunkline.types as t
 from tests.server.talk import ERAS, FORMS, STATELESS, accept, again, reach, text
-from trunkline import Context, Server, ToolError
+from trunkline import Client, Context, Server, ToolError
 from trunkline.errors import InvalidParams
 
 
@@ -54,8 +54,8 @@ async def test_middleware_may_change_the_params(revision: str) -> None:
         if request.method != "tools/call":
             return await call_next(request)
         arguments = {name: 2 * value for name, value in msgspec.json.decode(request.params.arguments).items()}
-        changed = structs.replace(request.params, arguments=msgspec.Raw(msgspec.json.encode(arguments)))
-        return await call_next(request.with_params(changed))
+        assert request.arguments == msgspec.json.decode(request.params.arguments)
+        return await call_next(request.with_arguments(arguments))
 
     async with reach(making(doubling), revision) as peer:
         assert text(await peer.call("add", {"a": 1, "b": 2})) == "6"
@@ -93,27 +93,24 @@ async def test_middleware_sees_results_and_failures(revision: str) -> None:
     assert log == ["CallToolResult", "InvalidParams"]
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [(ValueError("secret"), "Internal error"), (ToolError("not for you"), "not for you")],
+    ids=["unexpected", "for the caller"],
+)
 @ERAS
-async def test_an_unexpected_error_in_middleware_is_masked(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_caller_is_told_of_an_error_in_middleware_what_it_may_know(
+    raised: Exception, told: str, revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def broken(request: Any, call_next: Any) -> Any:
         if request.method == "tools/list":
-            raise ValueError("secret")
+            raise raised
         return await call_next(request)
 
     async with reach(making(broken), revision) as peer:
         error = await peer.error("tools/list")
-    assert (error["code"], error["message"], "secret" in caplog.text) == (-32603, "Internal error", True)
-
-
-@ERAS
-async def test_an_error_of_middleware_for_the_caller_is_shown(revision: str) -> None:
-    async def refusing(request: Any, call_next: Any) -> Any:
-        if request.method == "tools/list":
-            raise ToolError("not for you")
-        return await call_next(request)
-
-    async with reach(making(refusing), revision) as peer:
-        assert (await peer.error("tools/list"))["message"] == "not for you"
+    assert (error["code"], error["message"]) == (-32603, told)
+    assert ("secret" in caplog.text) is (told == "Internal error")
 
 
 async def test_middleware_runs_in_every_round_and_sees_which() -> None:
@@ -128,3 +125,65 @@ async def test_middleware_runs_in_every_round_and_sees_which() -> None:
         first = await peer.result("tools/call", params)
         last = await peer.result("tools/call", again(params, first, accept("x")))
     assert (rounds, text(last)) == ([0, 1], "x")
+
+
+@ERAS
+async def test_a_tool_error_of_middleware_is_a_result_that_the_model_reads(revision: str) -> None:
+    async def closing(request: Any, call_next: Any) -> Any:
+        if request.method == "tools/call":
+            raise ToolError("Closed today.")
+        return await call_next(request)
+
+    async with reach(making(closing), revision) as peer:
+        result = await peer.result("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+    assert (text(result), result["isError"]) == ("Closed today.", True)
+
+
+async def _no_return(request: Any, call_next: Any) -> Any:
+    result = await call_next(request)
+    return None if request.method == "tools/list" else result
+
+
+async def _no_await(request: Any, call_next: Any) -> Any:
+    result = await call_next(request)
+
+    async def late() -> Any:
+        return result
+
+    return late() if request.method == "tools/list" else result
+
+
+@pytest.mark.parametrize(("middleware", "kind"), [(_no_return, "None"), (_no_await, "a coroutine")])
+@ERAS
+async def test_a_missing_return_or_await_in_middleware_is_named_in_the_log(
+    middleware: Any, kind: str, revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reach(making(middleware), revision) as peer:
+        error = await peer.error("tools/list")
+    assert (error["code"], error["message"]) == (-32603, "Internal error")
+    assert f"middleware returned {kind} for tools/list: return the result of `await call_next(request)`" in caplog.text
+
+
+def test_one_function_as_middleware_is_rejected_with_the_list_to_write() -> None:
+    with pytest.raises(TypeError, match=r"takes a list of functions: write \[_no_return\]"):
+        Server("s", middleware=_no_return)  # type: ignore[arg-type]
+
+
+@ERAS
+async def test_a_list_has_the_type_of_its_method_and_may_be_changed(revision: str) -> None:
+    async def hide(request: Any, call_next: Any) -> Any:
+        result = await call_next(request)
+        if request.method != "tools/list":
+            return result
+        return t.ListToolsResult(tools=[tool for tool in result.tools if tool.name != "hidden"])
+
+    server = Server("s", middleware=[hide])
+    server.add_tool(lambda: 1, name="hidden")
+    server.add_tool(lambda: 1, name="listed")
+    async with Client(server, revision=revision) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["listed"]
+
+
+def test_an_object_that_cannot_be_called_is_no_middleware() -> None:
+    with pytest.raises(TypeError, match=r"functions `async \(request, call_next\)`; an object of dict is none"):
+        Server("s", middleware=[{}])  # type: ignore[list-item]

@@ -49,17 +49,6 @@ def test_mounted_definitions_have_names_in_the_namespace() -> None:
     assert set(registry.completions) == {("geo_p", "city"), ("x://geo/of/{name}", "name")}
 
 
-def test_without_a_namespace_names_stay() -> None:
-    registry = parent_of(child_server(), None).registry
-    assert (list(registry.tools), list(registry.resources)) == (["where"], ["x://fixed"])
-
-
-def mounted(mount: Callable[[Server, Server], None]) -> list[str]:
-    parent = Server("parent")
-    mount(parent, child_server())
-    return list(parent.registry.tools)
-
-
 @pytest.mark.parametrize(
     "mount",
     [
@@ -69,12 +58,11 @@ def mounted(mount: Callable[[Server, Server], None]) -> list[str]:
     ],
 )
 def test_a_namespace_can_be_given_as_in_other_frameworks(mount: Callable[[Server, Server], None]) -> None:
-    assert mounted(mount) == ["a_where"]
-
-
-def test_only_a_server_can_be_mounted() -> None:
+    parent = Server("parent")
+    mount(parent, child_server())
+    assert list(parent.registry.tools) == ["a_where"]
     with pytest.raises(TypeError, match="mount takes a Server"):
-        Server("parent").mount("name", "other")
+        parent.mount("name", "other")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +100,7 @@ def test_a_name_that_is_mounted_cannot_be_registered() -> None:
     assert text(call(parent, "geo_where")) == "child None"
 
 
-def test_a_child_cannot_take_a_name_of_its_parent() -> None:
+def test_a_child_cannot_take_a_name_of_its_parent_but_any_other() -> None:
     child, others = child_server(), Server("others")
     parent = parent_of(child)
     others.mount(child, "also")
@@ -124,14 +112,6 @@ def test_a_child_cannot_take_a_name_of_its_parent() -> None:
         ["geo_new", "geo_where"],
         ["also_where"],
     ]
-
-
-def test_a_rejected_change_does_not_block_later_ones() -> None:
-    child = child_server()
-    parent = parent_of(child)
-    parent.add_tool(lambda: 1, name="geo_new")
-    with pytest.raises(ValueError, match="geo_new"):
-        child.add_tool(lambda: 2, name="new")
     child.add_tool(lambda: 3, name="newer")
     assert text(call(parent, "geo_newer")) == "3"
 
@@ -186,15 +166,6 @@ def test_a_mounted_handler_reads_its_own_servers_resources(revision: str) -> Non
         return str((await ctx.read_resource("x://fixed"))[0].text)
 
     assert text(call(parent_of(child), "geo_read", revision)) == "fixed"
-
-
-def test_servers_nest() -> None:
-    outer = parent_of(parent_of(child_server(), "inner"), "outer")
-    assert (list(outer.registry.tools), list(outer.registry.resources)) == (
-        ["outer_inner_where"],
-        ["x://outer/inner/fixed"],
-    )
-    assert text(call(outer, "outer_inner_where")) == "child None"
 
 
 # --- live ------------------------------------------------------------------------------------------------------------
@@ -314,7 +285,9 @@ async def test_the_lifespan_of_a_server_mounted_later_is_entered(revision: str) 
 async def test_definitions_hidden_by_a_mounted_server_stay_hidden(revision: str) -> None:
     child = child_server(visible=lambda caller, definition: definition.name != "where")
     child.add_tool(lambda: "open", name="open")
-    outer = parent_of(parent_of(child, "in"), "out")
+    middle = Server("middle")
+    outer = parent_of(middle, "out")
+    middle.mount(child, "in")
     async with reach(outer, revision) as peer:
         listed = await peer.result("tools/list")
         refused = await peer.error("tools/call", {"name": "out_in_where"})
@@ -335,14 +308,3 @@ async def test_a_child_may_be_served_on_its_own_as_well(revision: str) -> None:
     async with reach(parent_of(child), revision) as peer, reach(child, revision) as own:
         found = await asyncio.gather(peer.call("geo_where"), own.call("where"))
     assert ([text(each) for each in found], log) == (["child value of child"] * 2, ["enter child", "leave child"])
-
-
-@ERAS
-async def test_a_nested_mount_uses_the_options_of_its_own_server(revision: str) -> None:
-    middle = Server("middle")
-    outer = parent_of(middle, "m")
-    hiding = child_server(visible=lambda caller, definition: definition.name != "where")
-    hiding.add_tool(lambda: "open", name="open")
-    middle.mount(hiding, "c")
-    async with reach(outer, revision) as peer:
-        assert [tool["name"] for tool in (await peer.result("tools/list"))["tools"]] == ["m_c_open"]

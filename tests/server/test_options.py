@@ -7,18 +7,25 @@ from typing import Any
 import pytest
 
 from trunkline import Server
-from trunkline.compat import CompatibilityWarning
+from trunkline.server import CompatibilityWarning
 from trunkline.server.options import prompt_options, resource_options, tool_options
 
 
-def test_an_unknown_option_is_rejected_with_the_closest() -> None:
-    with pytest.raises(TypeError, match="unknown option 'titel'; did you mean 'title'"):
-        tool_options({"titel": "x"})
-
-
-def test_an_unknown_option_without_a_similar_name_is_rejected_with_all_names() -> None:
-    with pytest.raises(TypeError, match="a prompt has description, icons, meta"):
-        prompt_options({"qqqq": 1})
+@pytest.mark.parametrize(
+    ("read", "option", "words"),
+    [
+        (tool_options, "titel", "unknown option 'titel'; did you mean 'title'"),
+        (prompt_options, "qqqq", "a prompt has description, icons, meta"),
+        (tool_options, "enabled", "enabled"),
+        (tool_options, "auth", "option 'auth': "),
+        (prompt_options, "task", "option 'task': only tools run as tasks"),
+        (resource_options, "app", "option 'app': only tools have pages"),
+    ],
+    ids=["misspelt", "unlike any other", "not to be switched off", "not supported", "task", "app"],
+)
+def test_an_option_that_a_definition_does_not_have_is_rejected(read: Any, option: str, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        read({option: option in ("app", "auth", "task")})
 
 
 @pytest.mark.parametrize(
@@ -36,10 +43,6 @@ def test_other_names_of_an_option_are_understood(given: dict[str, Any], field: s
     assert getattr(tool_options(given), field) == value
 
 
-def test_structured_output_true_changes_nothing() -> None:
-    assert tool_options({"structured_output": True}) == tool_options({})
-
-
 def test_the_mime_type_of_a_resource_has_two_spellings() -> None:
     assert resource_options({"mimeType": "text/csv"}) == resource_options({"mime_type": "text/csv"})
 
@@ -50,29 +53,16 @@ def test_an_option_without_effect_is_accepted_with_a_warning(name: str) -> None:
         assert tool_options({name: True}) == tool_options({})
 
 
-@pytest.mark.parametrize("name", ["version", "serializer", "security", "resource_security", "enabled"])
-def test_an_option_without_effect_may_be_left_empty(name: str) -> None:
-    assert tool_options({name: None}) == tool_options({})
-
-
-def test_an_option_that_requests_the_default_behaviour_needs_no_warning() -> None:
-    assert tool_options({"enabled": True}) == tool_options({})
-
-
-def test_enabled_false_is_rejected() -> None:
-    with pytest.raises(TypeError, match="enabled"):
-        tool_options({"enabled": False})
-
-
-@pytest.mark.parametrize("name", ["auth"])
-def test_an_unsupported_option_is_rejected(name: str) -> None:
-    with pytest.raises(TypeError, match=f"option '{name}': "):
-        tool_options({name: True})
-
-
-@pytest.mark.parametrize("name", ["task", "auth", "app"])
-def test_an_unsupported_option_that_is_switched_off_is_accepted(name: str) -> None:
-    assert tool_options({name: None}) == tool_options({})
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"structured_output": True, "enabled": True},
+        dict.fromkeys(["version", "serializer", "security", "resource_security", "enabled", "task", "auth", "app"]),
+    ],
+    ids=["the default", "left empty"],
+)
+def test_an_option_that_asks_for_nothing_changes_nothing(given: dict[str, Any]) -> None:
+    assert tool_options(given) == tool_options({})
 
 
 def test_options_are_read_by_the_decorator() -> None:

@@ -9,7 +9,6 @@ import pytest
 import trunkline.types as t
 from tests.server.talk import ERAS, STATELESS, reach
 from trunkline import Server
-from trunkline.errors import PromptError
 
 
 def serving(function: Any, **options: Any) -> Server:
@@ -46,13 +45,6 @@ async def test_a_prompt_is_listed_with_its_arguments(revision: str) -> None:
             "_meta": {"a": 1},
         }
     ]
-
-
-@ERAS
-async def test_arguments_are_strings_converted_to_the_annotated_types(revision: str) -> None:
-    async with reach(serving(lambda days, more=1: f"{days!r} {more}"), revision) as peer:
-        result = await peer.result("prompts/get", {"name": "p", "arguments": {"days": "3"}})
-    assert result["messages"] == [{"role": "user", "content": {"type": "text", "text": "'3' 1"}}]
 
 
 async def test_a_number_in_text_becomes_a_number() -> None:
@@ -96,29 +88,3 @@ async def test_a_prompt_of_no_messages_is_a_fault_that_is_logged(
         error = await peer.error("prompts/get", {"name": "p"})
     assert (error["code"], error["message"]) == (-32603, "Internal error")
     assert "prompts/get failed" in caplog.text
-
-
-@ERAS
-async def test_a_handler_error_is_shown_and_an_unexpected_error_is_masked(revision: str) -> None:
-    def fails(error: Exception) -> Any:
-        def p() -> str:
-            raise error
-
-        return p
-
-    server = serving(fails(PromptError("not today")))
-    server.add_prompt(fails(ValueError("secret")), name="q")
-    async with reach(server, revision) as peer:
-        shown = await peer.error("prompts/get", {"name": "p"})
-        hidden = await peer.error("prompts/get", {"name": "q"})
-    assert [(each["code"], each["message"]) for each in (shown, hidden)] == [
-        (-32603, "not today"),
-        (-32603, "Internal error"),
-    ]
-
-
-@ERAS
-async def test_an_unknown_prompt_is_rejected(revision: str) -> None:
-    async with reach(serving(lambda: "x"), revision) as peer:
-        error = await peer.error("prompts/get", {"name": "nope"})
-    assert (error["code"], error["data"]) == (-32602, {"name": "nope"})

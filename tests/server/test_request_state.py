@@ -18,7 +18,7 @@ from msgspec.json import decode
 
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.protocol.limits import Limits
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, request_digest
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, _UsedNonces, request_digest
 from trunkline.server.sealing import read_keys
 
 KEY = bytes(range(32))
@@ -98,15 +98,6 @@ def test_a_state_comes_back_as_it_was_sealed() -> None:
     assert plain(opened) == plain(some_state())
 
 
-def test_an_empty_state_and_no_principal_are_fine() -> None:
-    seal = make_seal()
-    anonymous = structs.replace(BINDING, principal=None)
-
-    opened = seal.open(seal.seal(RoundState(nonce="n"), binding=anonymous), binding=anonymous)
-
-    assert plain(opened) == (0, {}, {}, {}, "n")
-
-
 def test_a_state_without_a_nonce_gets_one_of_its_own_each_time() -> None:
     seal = make_seal()
     state = some_state(nonce="")
@@ -119,17 +110,13 @@ def test_a_state_without_a_nonce_gets_one_of_its_own_each_time() -> None:
     assert state.nonce == ""
 
 
-def test_a_sealed_text_is_url_safe_and_shows_nothing() -> None:
-    text = make_seal().seal(some_state(once={"secret": "hunter2"}), binding=BINDING)
+def test_a_sealed_text_is_url_safe_shows_nothing_and_is_never_the_same() -> None:
+    seal, state = make_seal(), some_state(once={"secret": "hunter2"})
+    texts = [seal.seal(state, binding=BINDING) for _ in range(2)]
 
-    assert set(text) <= set(ALPHABET)
-    assert "hunter2" not in text
-
-
-def test_the_same_state_is_never_sealed_to_the_same_text() -> None:
-    seal = make_seal()
-
-    assert seal.seal(some_state(), binding=BINDING) != seal.seal(some_state(), binding=BINDING)
+    assert set(texts[0]) <= set(ALPHABET)
+    assert "hunter2" not in texts[0]
+    assert texts[0] != texts[1]
 
 
 def test_a_state_without_a_json_form_cannot_be_sealed() -> None:
@@ -170,43 +157,9 @@ def test_any_other_text_is_rejected(text: str) -> None:
     refused(make_seal(), text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("", id="nothing"),
-        pytest.param("A", id="half a byte"),
-        pytest.param("Ag", id="unknown version"),
-        pytest.param("AQAA", id="too short"),
-        pytest.param(SEALED + "=", id="padded"),
-        pytest.param(SEALED + "AAAA", id="longer"),
-        pytest.param(SEALED[:-4], id="shorter"),
-        pytest.param(SEALED + "\n", id="with a newline"),
-        pytest.param("A" * 100_000, id="oversized"),
-    ],
-)
-def test_a_malformed_text_is_rejected(text: str) -> None:
-    refused(make_seal(), text)
-
-
-@pytest.mark.parametrize(
-    "binding",
-    [
-        pytest.param(structs.replace(BINDING, principal="bob"), id="other principal"),
-        pytest.param(structs.replace(BINDING, principal=None), id="no principal"),
-        pytest.param(structs.replace(BINDING, method="prompts/get"), id="other method"),
-        pytest.param(structs.replace(BINDING, params_digest="d2"), id="other params"),
-    ],
-)
-def test_a_state_is_rejected_with_another_binding(binding: StateBinding) -> None:
-    refused(make_seal(), SEALED, binding)
-
-
-def test_a_state_of_another_server_is_rejected() -> None:
-    refused(make_seal(server="news"), SEALED)
-
-
-def test_a_state_sealed_with_an_unknown_key_is_rejected() -> None:
-    refused(make_seal(OTHER_KEY), SEALED)
+@pytest.mark.parametrize("other", [make_seal(OTHER_KEY), make_seal(server="news")], ids=["key", "server"])
+def test_a_state_of_another_key_or_server_is_rejected(other: Seal) -> None:
+    refused(other, SEALED)
 
 
 def test_an_old_key_still_opens_and_the_new_one_seals() -> None:
@@ -241,13 +194,19 @@ def test_a_state_sealed_in_another_form_is_rejected() -> None:
         pytest.param("A" * 100_000, BINDING, "too long", id="oversized"),
         pytest.param("A", BINDING, "not base64", id="not base64"),
         pytest.param(SEALED + "=", BINDING, "encoding differs", id="padded"),
+        pytest.param(SEALED + "\n", BINDING, "rejected", id="with a newline"),
+        pytest.param("", BINDING, "rejected", id="nothing"),
         pytest.param("Ag", BINDING, "format is unknown", id="version"),
+        pytest.param("AQAA", BINDING, "rejected", id="too short"),
+        pytest.param(SEALED[:-4], BINDING, "encoding differs", id="shorter"),
         pytest.param(TAMPERED, BINDING, "changed, or sealed with another key", id="tampered"),
         pytest.param(SEALED, structs.replace(BINDING, principal="bob"), "another principal", id="principal"),
+        pytest.param(SEALED, structs.replace(BINDING, principal=None), "another principal", id="no principal"),
+        pytest.param(SEALED, structs.replace(BINDING, method="prompts/get"), "another method", id="method"),
         pytest.param(SEALED, structs.replace(BINDING, params_digest="d2"), "another params_digest", id="params"),
     ],
 )
-def test_the_log_says_why_a_state_was_rejected_and_shows_no_value(
+def test_a_state_that_is_not_valid_is_rejected_and_the_log_says_why_without_a_value(
     text: str, binding: StateBinding, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline"):
@@ -280,35 +239,22 @@ def test_a_name_is_sent_however_small_the_limit() -> None:
     assert seal.open(seal.seal(some_state(), binding=BINDING), binding=BINDING).round == 2
 
 
-@pytest.mark.parametrize("length", range(80, 100))
-def test_a_sent_state_is_never_longer_than_the_limit(length: int) -> None:
+def test_a_sent_state_is_never_longer_than_the_limit() -> None:
     seal = make_seal(limits=Limits(state_bytes=260))
+    texts = [seal.seal(RoundState(once={"x": "y" * length}, nonce="n"), binding=BINDING) for length in range(80, 100)]
 
-    text = seal.seal(RoundState(once={"x": "y" * length}, nonce="n"), binding=BINDING)
-
-    assert len(text) <= 260
-    assert seal.open(text, binding=BINDING).nonce == "n"
-
-
-def test_a_name_is_rejected_by_another_process() -> None:
-    text = make_seal(limits=SMALL).seal(LARGE_STATE, binding=BINDING)
-
-    refused(make_seal(limits=SMALL), text)
+    assert max(map(len, texts)) <= 260
+    assert {seal.open(text, binding=BINDING).nonce for text in texts} == {"n"}
 
 
-def test_a_name_is_rejected_with_another_binding() -> None:
-    seal = make_seal(limits=SMALL)
-
-    refused(seal, seal.seal(LARGE_STATE, binding=BINDING), structs.replace(BINDING, principal="bob"))
-
-
-def test_a_name_expires_like_a_state() -> None:
+def test_a_name_is_rejected_by_another_process_with_another_binding_and_when_it_is_too_old() -> None:
     clock = Clock()
     seal = make_seal(limits=SMALL, clock=clock)
     text = seal.seal(LARGE_STATE, binding=BINDING)
 
+    refused(make_seal(limits=SMALL), text)
+    refused(seal, text, structs.replace(BINDING, principal="bob"))
     clock.time += 60
-
     refused(seal, text)
 
 
@@ -323,34 +269,17 @@ def make_store(clock: Clock | None = None, *, max_bytes: int = 100, max_entries:
     return StateStore(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
 
 
-def test_the_oldest_entries_are_dropped_if_there_are_too_many() -> None:
+@pytest.mark.parametrize(("size", "kept"), [(1, [False, True, True, True]), (40, [False, False, True, True])])
+def test_the_oldest_entries_are_dropped_if_there_are_too_many_or_they_are_too_large(
+    size: int, kept: list[bool]
+) -> None:
     store = make_store()
+    names = [store.put(bytes([n]) * size, until=2e6) for n in range(4)]
 
-    names = [store.put(bytes([n]), until=2e6) for n in range(4)]
-
-    assert [store.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
-
-
-def test_the_oldest_entries_are_dropped_if_they_are_too_large() -> None:
-    store = make_store()
-
-    names = [store.put(bytes([n]) * 40, until=2e6) for n in range(3)]
-
-    assert [store.get(str(name)) is not None for name in names] == [False, True, True]
+    assert [store.get(str(name)) == bytes([n]) * size for n, name in enumerate(names)] == kept
 
 
-def test_expired_entries_are_dropped() -> None:
-    clock = Clock()
-    store = make_store(clock)
-    store.put(b"old", until=clock.time + 1)
-    clock.time += 1
-
-    store.put(b"new", until=clock.time + 1)
-
-    assert len(store) == 1
-
-
-def test_an_expired_entry_behind_a_valid_one_is_not_returned() -> None:
+def test_expired_entries_are_dropped_and_not_returned() -> None:
     clock = Clock()
     store = make_store(clock)
     store.put(b"long", until=clock.time + 100)
@@ -358,62 +287,52 @@ def test_an_expired_entry_behind_a_valid_one_is_not_returned() -> None:
     clock.time += 1
 
     assert store.get(str(short)) is None
+    clock.time += 99
+    store.put(b"new", until=clock.time + 1)
+    assert len(store) == 1
 
 
 # --- Single use
 
 
-def test_a_nonce_can_be_spent_once() -> None:
-    seal = make_seal()
-
-    assert seal.spend("n1")
-    assert not seal.spend("n1")
-    assert seal.spend("n2")
-
-
-def test_a_nonce_is_remembered_for_as_long_as_its_state_can_live() -> None:
+def test_a_nonce_is_spent_once_for_as_long_as_its_state_can_live() -> None:
     clock = Clock()
     seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
-    seal.spend("n1")
 
+    assert (seal.spend("n1"), seal.spend("n2")) == (True, True)
     clock.time += 59.9
     assert not seal.spend("n1")
-
     clock.time += 0.1
     assert seal.spend("n1")
 
 
-def test_a_full_set_of_nonces_drops_none_and_accepts_none(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock = Clock()
-    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
-    accepted = sum(seal.spend(str(number)) for number in range(65536))
+def test_a_full_set_of_nonces_drops_none_and_accepts_none(caplog: pytest.LogCaptureFixture) -> None:
+    nonces = _UsedNonces(3)
 
-    assert accepted == 65536
-    assert not seal.spend("one more")
-    assert not seal.spend("0")
+    assert [nonces.spend(name, now=0, until=60) for name in ("a", "b", "c", "d", "a")] == [True] * 3 + [False] * 2
     assert "are rejected for now" in caplog.text
-
-    clock.time += 60
-    assert seal.spend("one more")
+    assert nonces.spend("d", now=60, until=120)
 
 
 # --- Digests
 
 
-def test_the_order_of_members_does_not_change_a_digest() -> None:
-    first = request_digest("tools/call", b'{"name":"a","arguments":{"x":1,"y":{"p":1,"q":2}}}')
-    second = request_digest("tools/call", b'{ "arguments": {"y":{"q":2,"p":1}, "x":1}, "name":"a"}')
-
-    assert first == second
-
-
-def test_members_that_differ_between_rounds_do_not_change_a_digest() -> None:
-    first = request_digest("tools/call", b'{"name":"a","_meta":{"progressToken":1}}')
-    retry = request_digest("tools/call", Raw(b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}'))
-
-    assert first == retry
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            b'{"name":"a","arguments":{"x":1,"y":{"p":1,"q":2}}}',
+            b'{ "arguments": {"y":{"q":2,"p":1}, "x":1}, "name":"a"}',
+        ),
+        (
+            b'{"name":"a","_meta":{"progressToken":1}}',
+            b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}',
+        ),
+    ],
+    ids=["order of members", "members that differ between rounds"],
+)
+def test_what_makes_no_other_call_does_not_change_a_digest(first: bytes, second: bytes) -> None:
+    assert request_digest("tools/call", first) == request_digest("tools/call", Raw(second))
 
 
 @pytest.mark.parametrize(
@@ -434,38 +353,31 @@ def test_any_other_difference_changes_a_digest(method: str, params: bytes | None
 # --- Keys
 
 
+URL_SAFE = b"\xfb\xff" * 16
+
+
 def no_random(count: int) -> bytes:
     raise AssertionError("a key was given")
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "key"),
     [
-        pytest.param(KEY, id="raw"),
-        pytest.param(KEY.hex(), id="hex"),
-        pytest.param(KEY.hex().upper().encode(), id="hex bytes"),
-        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", id="base64"),
-        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8", id="base64 without padding"),
-        pytest.param(f" {KEY.hex()}\n", id="spaces around"),
+        pytest.param(KEY, KEY, id="raw"),
+        pytest.param(KEY.hex(), KEY, id="hex"),
+        pytest.param(KEY.hex().upper().encode(), KEY, id="hex bytes"),
+        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", KEY, id="base64"),
+        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8", KEY, id="base64 without padding"),
+        pytest.param(f" {KEY.hex()}\n", KEY, id="spaces around"),
+        pytest.param(base64.urlsafe_b64encode(URL_SAFE).decode(), URL_SAFE, id="url-safe base64"),
     ],
 )
-def test_a_key_is_read_in_every_form(given: str | bytes) -> None:
-    assert read_keys([given], None, no_random) == [KEY]
+def test_a_key_is_read_in_every_form(given: str | bytes, key: bytes) -> None:
+    assert read_keys([given], None, no_random) == [key]
 
 
-def test_a_key_may_be_written_url_safe() -> None:
-    key = b"\xfb\xff" * 16
-    text = base64.urlsafe_b64encode(key).decode()
-
-    assert {"-", "_"} <= set(text)
-    assert read_keys([text], None, no_random) == [key]
-
-
-def test_keys_keep_their_order() -> None:
+def test_keys_keep_their_order_and_those_of_the_environment_come_second() -> None:
     assert read_keys([OTHER_KEY, KEY.hex()], OTHER_KEY.hex(), no_random) == [OTHER_KEY, KEY]
-
-
-def test_the_environment_can_have_several_keys() -> None:
     assert read_keys(None, f"{OTHER_KEY.hex()}, {KEY.hex()}", no_random) == [OTHER_KEY, KEY]
 
 

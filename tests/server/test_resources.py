@@ -9,8 +9,8 @@ import pytest
 
 import trunkline.types as t
 from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
-from trunkline import Server
-from trunkline.errors import ResourceError
+from trunkline import Context, Server
+from trunkline.errors import ResourceNotFound
 
 
 def serving(uri: str, value: Any, **options: Any) -> Server:
@@ -44,32 +44,9 @@ async def test_a_resource_is_listed_with_all_its_options(revision: str) -> None:
     ]
 
 
-@ERAS
-async def test_a_template_is_listed_apart(revision: str) -> None:
-    async with reach(serving("x://{name}", lambda name: name, name="family"), revision) as peer:
-        listed = (await peer.result("resources/templates/list"))["resourceTemplates"]
-        assert (await peer.result("resources/list"))["resources"] == []
-    assert listed == [{"uriTemplate": "x://{name}", "name": "family"}]
-
-
 @pytest.mark.parametrize("value", [pytest.param("text", id="text"), pytest.param(lambda: "text", id="lambda")])
 def test_a_resource_without_a_name_is_called_by_its_uri(value: Any) -> None:
     assert serving("x://y", value).registry.resources["x://y"].listed().name == "x://y"
-
-
-@ERAS
-@pytest.mark.parametrize(
-    ("value", "member"),
-    [
-        pytest.param("text", {"text": "text"}, id="text"),
-        pytest.param(b"\x00\x01", {"blob": "AAE="}, id="bytes"),
-        pytest.param(lambda: "made", {"text": "made"}, id="function"),
-    ],
-)
-async def test_a_resource_may_be_a_value_or_a_function(revision: str, value: Any, member: dict[str, str]) -> None:
-    async with reach(serving("x://y", value), revision) as peer:
-        contents = (await peer.result("resources/read", {"uri": "x://y"}))["contents"]
-    assert [{key: each.get(key) for key in ("uri", *member)} for each in contents] == [{"uri": "x://y", **member}]
 
 
 @ERAS
@@ -111,26 +88,20 @@ async def test_a_variable_of_a_wrong_type_is_rejected(revision: str) -> None:
         pytest.param("x://{a}", lambda b: b, id="other-name"),
         pytest.param("x://{a}", lambda a, b: b, id="one-too-many"),
         pytest.param("x://{a}/{b}", lambda a: a, id="one-missing"),
+        pytest.param("x://y", lambda name: name, id="fixed"),
     ],
 )
 def test_variables_and_parameters_must_agree(uri: str, function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match="has the variables"):
+    words = (
+        "has the variables" if "{" in uri else "has a URI without variables, but its function has the parameters name"
+    )
+    with pytest.raises(TypeError, match=words):
         serving(uri, function)
-
-
-def test_a_fixed_uri_has_no_parameters() -> None:
-    with pytest.raises(TypeError, match="has a URI without variables, but its function has the parameters name"):
-        serving("x://y", lambda name: name)
 
 
 def test_annotations_of_a_wrong_type_are_rejected_at_registration() -> None:
     with pytest.raises(TypeError, match="annotations: "):
         serving("x://y", "text", annotations={"priority": "high"})
-
-
-def test_annotations_may_be_a_record() -> None:
-    said = t.Annotations(priority=1.0)
-    assert serving("x://y", "text", annotations=said).registry.resources["x://y"].listed().annotations == said
 
 
 @ERAS
@@ -143,20 +114,15 @@ async def test_a_resource_of_no_contents_is_a_fault_that_is_logged(
     assert "resources/read failed" in caplog.text
 
 
-@ERAS
-async def test_a_handler_error_is_shown(revision: str) -> None:
-    def r() -> str:
-        raise ResourceError("locked")
-
-    async with reach(serving("x://y", r), revision) as peer:
-        assert (await peer.error("resources/read", {"uri": "x://y"}))["message"] == "locked"
-
-
 @pytest.mark.parametrize(("revision", "code"), [(HANDSHAKE, -32002), (STATELESS, -32602)])
-async def test_an_unknown_resource_has_the_code_of_its_revision(revision: str, code: int) -> None:
-    async with reach(serving("x://y", "text"), revision) as peer:
-        error = await peer.error("resources/read", {"uri": "x://z"})
-    assert (error["code"], error["data"]) == (code, {"uri": "x://z"})
+async def test_a_handler_may_say_that_there_is_no_such_resource(revision: str, code: int) -> None:
+    async def book(title: str, ctx: Context) -> str:
+        raise ResourceNotFound(f"No book is called {title!r}, as in {ctx.exchange.admitted.params.uri}")
+
+    async with reach(serving("book://{title}", book), revision) as peer:
+        error = await peer.error("resources/read", {"uri": "book://momo"})
+    words = "No book is called 'momo', as in book://momo"
+    assert error == {"code": code, "message": words, "data": {"uri": "book://momo"}}
 
 
 @ERAS

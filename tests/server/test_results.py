@@ -82,12 +82,11 @@ class Colour(enum.StrEnum):
 POINT = b'{"x":1,"y":2}'
 
 
+OTHER = ResourceContents(uri="city://bergen", text="rain")
+
+
 def text(value: str) -> TextContent:
     return TextContent(text=value)
-
-
-def structured(result: CallToolResult) -> Any:
-    return msgspec.json.decode(result.structured_content)
 
 
 def b64(data: bytes) -> str:
@@ -113,41 +112,19 @@ def test_a_typed_value_is_structured_content_and_one_text(value: Any, json: byte
     result = to_tool_result(value, encode=msgspec.json.encode)
 
     assert bytes(result.structured_content) == json
-    assert result.content == [text(shown)]
-    assert result.is_error is None
+    assert result == CallToolResult(content=[text(shown)], structured_content=result.structured_content)
+    assert [type(block.text) for block in result.content if isinstance(block, TextContent)] == [str]
 
 
-def test_the_text_of_a_text_enum_is_plain_text() -> None:
-    (block,) = to_tool_result(Colour.RED, encode=msgspec.json.encode).content
+def test_a_tool_may_return_a_whole_result_instead() -> None:
+    whole = CallToolResult(content=[text("whole")], is_error=True)
 
-    assert isinstance(block, TextContent)
-    assert type(block.text) is str
-
-
-def test_a_typed_value_is_encoded_once() -> None:
-    encoded: list[Any] = []
-
-    def encode(value: Any) -> bytes:
-        encoded.append(value)
-        return msgspec.json.encode(value)
-
-    to_tool_result(Point(1, 2), encode=encode)
-
-    assert encoded == [Point(1, 2)]
-
-
-def test_a_typed_tool_may_return_a_whole_result_instead() -> None:
-    whole = CallToolResult(content=[text("whole")])
-
+    assert to_tool_result(whole) is whole
     assert to_tool_result(whole, encode=msgspec.json.encode) is whole
     assert to_tool_result(ToolResult("made"), encode=msgspec.json.encode).content == [text("made")]
 
 
 # --- Tools without one
-
-
-def test_none_becomes_empty_content() -> None:
-    assert to_tool_result(None) == CallToolResult(content=[])
 
 
 @pytest.mark.parametrize(
@@ -202,6 +179,36 @@ def test_a_content_block_stays_as_it_is_alone_and_in_a_list(block: Any) -> None:
     assert to_tool_result([block, block]) == CallToolResult(content=[block, block])
 
 
+BYTES = EmbeddedResource(
+    resource=ResourceContents(uri="file:///resource", mime_type="application/octet-stream", blob="AAE=")
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        pytest.param(None, [], id="nothing"),
+        pytest.param(b"\x00\x01", [BYTES], id="bytes"),
+        pytest.param(bytearray(b"\x00\x01"), [BYTES], id="bytearray"),
+        pytest.param(OTHER, [EmbeddedResource(resource=OTHER)], id="contents of a resource"),
+        pytest.param(Audio(data=WAV), [AudioContent(data=b64(WAV), mime_type="audio/wav")], id="audio"),
+        pytest.param(
+            Image(data=memoryview(PNG), annotations=Annotations(priority=1)),
+            [ImageContent(data=b64(PNG), mime_type="image/png", annotations=Annotations(priority=1))],
+            id="image",
+        ),
+        pytest.param(ToolResult(), [], id="empty result"),
+        pytest.param(
+            ToolResult([Image(data=PNG), "a picture"]),
+            [ImageContent(data=b64(PNG), mime_type="image/png"), text("a picture")],
+            id="result of content",
+        ),
+    ],
+)
+def test_a_value_becomes_content_alone(value: Any, content: list[Any]) -> None:
+    assert to_tool_result(value) == CallToolResult(content=content)
+
+
 def test_a_list_with_content_is_taken_item_by_item() -> None:
     result = to_tool_result(["look:", Image(data=PNG), {"x": 1}, Point(1, 2), None])
 
@@ -215,25 +222,6 @@ def test_a_list_with_content_is_taken_item_by_item() -> None:
     assert result.structured_content is UNSET
 
 
-def test_the_contents_of_a_resource_are_embedded() -> None:
-    contents = ResourceContents(uri="a:b", text="x")
-
-    assert to_tool_result(contents).content == [EmbeddedResource(resource=contents)]
-
-
-@pytest.mark.parametrize("value", [b"\x00\x01", bytearray(b"\x00\x01")], ids=["bytes", "bytearray"])
-def test_bytes_are_an_embedded_resource(value: Any) -> None:
-    contents = ResourceContents(uri="file:///resource", mime_type="application/octet-stream", blob="AAE=")
-
-    assert to_tool_result(value).content == [EmbeddedResource(resource=contents)]
-
-
-def test_a_whole_result_passes_untouched() -> None:
-    whole = CallToolResult(content=[text("x")], is_error=True)
-
-    assert to_tool_result(whole) is whole
-
-
 class Named:
     def __str__(self) -> str:
         return "named"
@@ -243,6 +231,10 @@ class Opaque:
     pass
 
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
@@ -250,6 +242,7 @@ class Opaque:
         pytest.param({"deep": [Opaque()]}, "test_results.Opaque", id="object inside"),
         pytest.param([Image(data=PNG), Opaque()], "test_results.Opaque", id="object beside content"),
         pytest.param(["\ud800"], "type list has no JSON form", id="half a character"),
+        pytest.param(ENDLESS, "type list has no JSON form", id="a list that holds itself"),
         pytest.param(len, "builtin_function_or_method", id="function"),
     ],
 )
@@ -258,48 +251,28 @@ def test_a_value_without_a_json_form_is_a_type_error_that_names_the_type(value: 
         to_tool_result(value)
 
 
-def test_a_value_that_holds_itself_is_a_type_error() -> None:
-    value: list[Any] = []
-    value.append(value)
-
-    with pytest.raises(TypeError, match="type list has no JSON form"):
-        to_tool_result(value)
-
-
 # --- ToolResult
 
 
-def test_a_tool_result_has_content_structured_content_meta_and_error() -> None:
-    result = to_tool_result(ToolResult("boom", structured_content={"x": 1}, meta={"a": 1}, is_error=True))
+@pytest.mark.parametrize(
+    ("value", "content", "json"),
+    [
+        pytest.param(ToolResult(structured_content=Point(1, 2)), [text(POINT.decode())], POINT, id="shown as text"),
+        pytest.param(ToolResult([], structured_content={}), [], b"{}", id="without text"),
+        pytest.param(ToolResult(structured_content=None), [text("null")], b"null", id="null"),
+        pytest.param(ToolResult("boom", structured_content={"x": 1}), [text("boom")], b'{"x":1}', id="both"),
+    ],
+)
+def test_a_tool_result_may_have_structured_content(value: ToolResult, content: list[Any], json: bytes) -> None:
+    result = to_tool_result(value)
 
-    assert result.content == [text("boom")]
-    assert structured(result) == {"x": 1}
-    assert result.meta == {"a": 1}
-    assert result.is_error is True
-
-
-def test_a_tool_result_without_content_shows_its_structured_value() -> None:
-    result = to_tool_result(ToolResult(structured_content=Point(1, 2)))
-
-    assert result.content == [text(POINT.decode())]
-    assert structured(result) == {"x": 1, "y": 2}
-
-
-def test_a_tool_result_takes_content_as_a_tool_may_return_it() -> None:
-    result = to_tool_result(ToolResult([Image(data=PNG), "a picture"]))
-
-    assert result.content == [ImageContent(data=b64(PNG), mime_type="image/png"), text("a picture")]
-    assert result.structured_content is UNSET
-    assert result.is_error is None
+    assert (result.content, bytes(result.structured_content)) == (content, json)
 
 
-def test_a_tool_result_can_be_empty() -> None:
-    assert to_tool_result(ToolResult()) == CallToolResult(content=[])
-    assert to_tool_result(ToolResult([], structured_content={})).content == []
+def test_a_tool_result_may_have_meta_and_be_an_error() -> None:
+    result = to_tool_result(ToolResult("boom", meta={"a": 1}, is_error=True))
 
-
-def test_a_structured_null_is_not_the_same_as_none_at_all() -> None:
-    assert bytes(to_tool_result(ToolResult(structured_content=None)).structured_content) == b"null"
+    assert (result.content, result.meta, result.is_error) == ([text("boom")], {"a": 1}, True)
 
 
 # --- Image, Audio, File
@@ -346,67 +319,58 @@ def test_the_type_of_a_file_is_detected_by_its_name_then_its_bytes(name: str, mi
     assert Image(path).mime_type == mime_type
 
 
-def test_an_image_becomes_image_content() -> None:
-    notes = Annotations(priority=1)
-
-    assert Image(data=memoryview(PNG), annotations=notes).to_image_content() == ImageContent(
-        data=b64(PNG), mime_type="image/png", annotations=notes
-    )
-
-
-def test_audio_becomes_audio_content() -> None:
-    assert to_tool_result(Audio(data=WAV)).content == [AudioContent(data=b64(WAV), mime_type="audio/wav")]
-
-
-def test_a_file_is_read_when_it_is_created(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(PNG)
-    image = Image(str(path))
-    path.unlink()
-
-    assert image.to_image_content().data == b64(PNG)
-
-
-def test_a_missing_file_raises_in_the_constructor(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Image(tmp_path / "none.png")
-
-
-def test_a_path_may_start_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["{folder}/a.png", "~/a.png"], ids=["absolute", "home folder"])
+def test_a_file_is_read_when_it_is_created(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.png").write_bytes(PNG)
+    image = Image(path.format(folder=tmp_path))
+    (tmp_path / "a.png").unlink()
 
-    assert Image("~/a.png").data == PNG
+    assert image.to_block().data == b64(PNG)
+    with pytest.raises(FileNotFoundError):
+        Image(path.format(folder=tmp_path))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"path": "a", "data": b"b"}], ids=["neither", "both"])
-def test_media_has_one_source(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Audio needs either path or data"):
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({}, ValueError("Audio needs either path or data")),
+        ({"path": "a", "data": b"b"}, ValueError("Audio needs either path or data")),
+        ({"data": "iVBORw0KGgo="}, TypeError("Audio needs bytes as data, not str")),
+    ],
+    ids=["neither", "both", "text"],
+)
+def test_media_has_one_source_of_bytes(arguments: dict[str, Any], error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
         Audio(**arguments)
 
 
-def test_media_data_is_bytes() -> None:
-    with pytest.raises(TypeError, match="Image needs bytes as data, not str"):
-        Image(data="iVBORw0KGgo=")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("file", "contents"),
+    [
+        pytest.param(
+            File(data=b"gr\xf6\xdfe", format="txt", name="a.txt"),
+            ResourceContents(uri="file:///a.txt", mime_type="text/plain", blob=b64(b"gr\xf6\xdfe")),
+            id="text that is not UTF-8",
+        ),
+        pytest.param(
+            File(data=b"", name="../etc/passwd"),
+            ResourceContents(uri="file:///..%2Fetc%2Fpasswd", mime_type="application/octet-stream", blob=""),
+            id="a name with slashes",
+        ),
+    ],
+)
+def test_a_file_becomes_contents_under_its_name(file: File, contents: ResourceContents) -> None:
+    assert file.to_block().resource == contents
 
 
 def test_a_text_file_is_sent_as_text_under_its_name(tmp_path: Path) -> None:
     path = tmp_path / "my notes.md"
     path.write_text("# größe", encoding="utf-8")
 
-    resource = File(path).to_resource_content().resource
+    resource = File(path).to_block().resource
 
     assert resource == ResourceContents(uri="file:///my%20notes.md", mime_type="text/markdown", text="# größe")
-
-
-def test_a_text_file_that_is_not_utf8_is_sent_as_bytes() -> None:
-    resource = File(data=b"gr\xf6\xdfe", format="txt", name="a.txt").to_resource_content().resource
-
-    assert resource == ResourceContents(uri="file:///a.txt", mime_type="text/plain", blob=b64(b"gr\xf6\xdfe"))
-
-
-def test_a_name_cannot_make_another_folder_of_a_files_uri() -> None:
-    assert File(data=b"", name="../etc/passwd").to_resource_content().resource.uri == "file:///..%2Fetc%2Fpasswd"
 
 
 # --- Prompts
@@ -427,6 +391,11 @@ def said(role: Any, value: str) -> PromptMessage:
         pytest.param(AssistantMessage("hi"), [said("assistant", "hi")], id="assistant message"),
         pytest.param(text("hi"), [said("user", "hi")], id="content"),
         pytest.param({"a": 1}, [said("user", '{"a":1}')], id="json"),
+        pytest.param(
+            Image(data=PNG),
+            [PromptMessage(role="user", content=ImageContent(data=b64(PNG), mime_type="image/png"))],
+            id="image",
+        ),
         pytest.param(Message({"a": 1}), [said("user", '{"a":1}')], id="message of json"),
         pytest.param(Message([text("a"), "b"]), [said("user", "a"), said("user", "b")], id="message of blocks"),
         pytest.param({"role": "assistant", "content": "hi"}, [said("assistant", "hi")], id="dictionary"),
@@ -445,12 +414,6 @@ def said(role: Any, value: str) -> PromptMessage:
 )
 def test_the_value_of_a_prompt_becomes_messages(value: Any, messages: list[PromptMessage]) -> None:
     assert to_messages(value) == messages
-
-
-def test_an_image_in_a_prompt_has_the_role_user() -> None:
-    (message,) = to_messages(Image(data=PNG))
-
-    assert message == PromptMessage(role="user", content=ImageContent(data=b64(PNG), mime_type="image/png"))
 
 
 @pytest.mark.parametrize(
@@ -475,9 +438,6 @@ URI = "city://oslo"
 
 def contents(mime_type: str | None, **members: Any) -> ResourceContents:
     return ResourceContents(uri=URI, mime_type=mime_type, **members)
-
-
-OTHER = ResourceContents(uri="city://bergen", text="rain")
 
 
 @pytest.mark.parametrize(
@@ -514,18 +474,15 @@ def test_the_value_of_a_resource_becomes_contents(value: Any, expected: list[Res
 @pytest.mark.parametrize(
     ("value", "mime_type"),
     [
-        pytest.param("<p>", "text/html", id="text"),
-        pytest.param(b"\x00", "image/x-icon", id="bytes"),
-        pytest.param({"a": 1}, "application/geo+json", id="json"),
-        pytest.param(ResourceContent("<p>"), "text/html", id="content without a type"),
+        pytest.param("<p>", "text/x-own", id="text"),
+        pytest.param(b"\x00", "text/x-own", id="bytes"),
+        pytest.param({"a": 1}, "text/x-own", id="json"),
+        pytest.param(ResourceContent("<p>"), "text/x-own", id="content without a type"),
+        pytest.param(ResourceContent("a", "text/csv"), "text/csv", id="content with a type"),
     ],
 )
-def test_the_type_of_the_resource_is_kept(value: Any, mime_type: str) -> None:
-    assert to_contents(value, URI, mime_type)[0].mime_type == mime_type
-
-
-def test_contents_of_their_own_type_keep_it() -> None:
-    assert to_contents(ResourceContent("a", "text/csv"), URI, "text/html")[0].mime_type == "text/csv"
+def test_the_type_of_the_resource_is_kept_unless_the_content_has_one(value: Any, mime_type: str) -> None:
+    assert to_contents(value, URI, "text/x-own")[0].mime_type == mime_type
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, text
+from tests.server.talk import HANDSHAKE, STATELESS, call, reach, text
 from tests.support import case_id
 from trunkline import Client, Server
-from trunkline.compat import CompatibilityWarning
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
+from trunkline.server import CompatibilityWarning
 from trunkline.testing.clock import FakeClock
 from trunkline.transports.memory import memory_pair
 
@@ -21,27 +21,25 @@ def hello() -> str:
     return "hello"
 
 
-def test_a_server_has_a_name_and_a_version() -> None:
-    server = Server("weather", version="1.2")
-    assert (server.name, server.version, Server().name) == ("weather", "1.2", "trunkline")
-
-
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_option_is_rejected_with_the_closest() -> None:
-    with pytest.raises(TypeError, match="Server has no option 'titel'; did you mean 'title'"):
-        Server("s", titel="x")  # type: ignore[call-arg]
-
-
-def test_an_unknown_option_without_a_similar_name_is_rejected() -> None:
-    with pytest.raises(TypeError, match=r"Server has no option 'qqq'$"):
-        Server("s", qqq=1)  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("value", [None, False, ()], ids=str)
-def test_an_option_of_another_framework_that_is_switched_off_is_accepted(value: Any) -> None:
-    assert Server("s", providers=value).name == "s"  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("titel", "x", "Server has no option 'titel'; did you mean 'title'"),
+        ("mask_eror_details", None, "Server has no option 'mask_eror_details'; did you mean 'mask_error_details'"),
+        ("mask_eror_details", [], "Server has no option 'mask_eror_details'; did you mean 'mask_error_details'"),
+        ("qqq", 1, "Server has no option 'qqq'$"),
+        ("token_verifier", object(), "option 'token_verifier': use auth= with a verifier"),
+        ("exclude_tags", {"beta"}, "option 'exclude_tags': hide what has a tag with visible="),
+    ],
+    ids=["misspelt", "misspelt and none", "misspelt and empty", "unlike any other", "of the SDK", "of FastMCP"],
+)
+def test_an_option_that_a_server_does_not_have_is_rejected_with_a_hint(option: str, value: object, words: str) -> None:
+    given: dict[str, Any] = {option: value}
+    with pytest.raises(TypeError, match=words):
+        Server("s", **given)
 
 
 def test_http_options_are_stored_for_http() -> None:
@@ -55,6 +53,7 @@ def test_http_options_are_stored_for_http() -> None:
         pytest.param({"auth": object()}, "auth= must be a verifier", id="auth"),
         pytest.param({"revisions": ["1999-01-01"]}, "1999-01-01.*unknown", id="revisions"),
         pytest.param({"on_duplicate": "explode"}, "on_duplicate='explode'", id="on_duplicate"),
+        pytest.param({"tasks": True}, "task=True on each", id="tasks"),
         pytest.param(
             {"list_page_size": 0}, "list_page_size=0: a page must hold at least one item", id="list_page_size"
         ),
@@ -84,7 +83,6 @@ def test_options_left_at_none_keep_their_defaults() -> None:
     [
         ("debug", True),
         ("log_level", "INFO"),
-        ("strict_input_validation", True),
         ("dereference_schemas", False),
         ("warn_on_duplicate_tools", False),
         ("dependencies", ["x"]),
@@ -101,29 +99,12 @@ def test_an_option_of_another_framework_without_effect_is_accepted_with_a_warnin
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("debug", False), ("strict_input_validation", False), ("dereference_schemas", True), ("dependencies", [])],
+    [("debug", False), ("strict_input_validation", False), ("dereference_schemas", True), ("providers", ())],
     ids=str,
 )
 def test_an_option_that_requests_the_default_behaviour_is_accepted(option: str, value: object) -> None:
     given: dict[str, Any] = {option: value}
     assert Server("s", **given).name == "s"
-
-
-@pytest.mark.parametrize("value", [False, None, [], True], ids=str)
-def test_a_misspelt_option_is_rejected_whatever_its_value(value: object) -> None:
-    given: dict[str, Any] = {"mask_eror_details": value}
-    with pytest.raises(TypeError, match="Server has no option 'mask_eror_details'; did you mean 'mask_error_details'"):
-        Server("s", **given)
-
-
-def test_an_unsupported_option_of_another_framework_is_rejected_with_a_hint() -> None:
-    given: dict[str, Any] = {"token_verifier": object()}
-    with pytest.raises(TypeError, match="option 'token_verifier': use auth= with a verifier"):
-        Server("s", **given)
-
-
-def test_tools_can_be_passed_to_the_constructor() -> None:
-    assert text(call(Server("s", tools=[hello]), "hello")) == "hello"
 
 
 @pytest.mark.parametrize("options", [{"cache_ttl": 1.5}, {"cache_ttl_ms": 1500}], ids=["seconds", "milliseconds"])
@@ -151,14 +132,6 @@ async def test_a_server_may_speak_some_revisions_only() -> None:
 # --- serving ---------------------------------------------------------------------------------------------------------
 
 
-@ERAS
-async def test_any_number_of_connections_are_served_at_once(revision: str) -> None:
-    server = Server("s", tools=[hello])
-    async with Client(server, revision=revision) as first, Client(server, revision=revision) as second:
-        found = await asyncio.gather(first.call_tool("hello"), second.call_tool("hello"))
-    assert [each.data for each in found] == ["hello", "hello"]
-
-
 @pytest.mark.parametrize("clock", [None, FakeClock()], ids=["own-clock", "given-clock"])
 def test_a_server_outlives_its_event_loop(clock: FakeClock | None) -> None:
     async def wait() -> str:
@@ -166,16 +139,6 @@ def test_a_server_outlives_its_event_loop(clock: FakeClock | None) -> None:
 
     server = Server("s", tools=[wait], clock=clock)
     assert [text(call(server, "wait")), text(call(server, "wait"))] == ["waited", "waited"]
-
-
-@ERAS
-async def test_serving_a_link_lasts_until_the_other_end_closes(revision: str) -> None:
-    server = Server("s", tools=[hello])
-    ours, theirs = memory_pair()
-    serving = asyncio.ensure_future(server.serve(ours))
-    async with Client(theirs, revision=revision) as client:
-        assert ((await client.call_tool("hello")).data, serving.done()) == ("hello", False)
-    await serving
 
 
 async def test_serving_a_link_may_be_cancelled() -> None:

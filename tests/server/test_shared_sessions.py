@@ -7,8 +7,7 @@ import pytest
 from tests.backplane.conftest import shared_redis
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import SessionClient, modern, request, tool
-from tests.transports.http.shared.test_shared_sessions import settled
-from tests.transports.http.shared.workers import at, fleet
+from tests.transports.http.shared.workers import at, fleet, settled
 from trunkline import Server
 from trunkline.errors import ConfigError
 from trunkline.server.shared_sessions import check_backplane

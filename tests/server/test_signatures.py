@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.server import annotated_as_text
-from trunkline.server.signatures import Parameter, Signature
+from tests.server.kinds import Opaque
+from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -30,10 +31,6 @@ class GenericContext(Generic[T]):
     pass
 
 
-class Opaque:
-    pass
-
-
 def names(signature: Signature) -> list[str]:
     return [parameter.name for parameter in signature.parameters]
 
@@ -49,19 +46,6 @@ def test_parameters_are_listed_in_the_order_of_the_function() -> None:
         ("unit", True, msgspec.UNSET),
         ("flag", False, False),
     ]
-
-
-def test_a_parameter_keeps_its_annotation_and_shows_itself() -> None:
-    def tool(city: Annotated[str, "where"], anything) -> None: ...  # type: ignore[no-untyped-def]
-
-    signature = Signature.of(tool)
-    first, second = signature.parameters
-
-    assert signature.parameters[0] is first
-    assert first.annotation == Annotated[str, "where"]
-    assert second.annotation is Any
-    assert repr(first) == "Parameter('city', required=True)"
-    assert isinstance(first, Parameter)
 
 
 def context_plain(city: str, ctx: Context) -> None: ...
@@ -103,10 +87,6 @@ def test_the_context_is_found_by_its_type_and_hidden(function: Callable[..., Any
     assert list(signature.input_schema()["properties"]) == ["city"]
 
 
-def test_without_a_context_parameter_there_is_no_context_name() -> None:
-    assert Signature.of(sync_function, context_type=Context).context_name is None
-
-
 def test_excluded_parameters_are_hidden() -> None:
     def tool(city: str, secret: Opaque) -> None: ...
 
@@ -146,30 +126,17 @@ async def wrapping(*args: Any, **kwargs: Any) -> None: ...
 @pytest.mark.parametrize(
     ("function", "kind"),
     [
-        (sync_function, (False, False, False)),
-        (async_function, (True, False, False)),
-        (generator, (False, True, False)),
-        (async_generator, (False, False, True)),
-        (CallableObject(), (True, False, False)),
-        (CallableObject().sync_method, (False, False, False)),
-        (CallableObject().async_method, (True, False, False)),
-        (wrapping, (True, False, False)),
-        (functools.partial(async_function), (True, False, False)),
-        (functools.partial(generator), (False, True, False)),
-        (functools.partial(async_generator), (False, False, True)),
-    ],
-    ids=[
-        "function",
-        "async",
-        "generator",
-        "async generator",
-        "callable object",
-        "method",
-        "async method",
-        "wrapped",
-        "partial of async",
-        "partial of generator",
-        "partial of async generator",
+        pytest.param(sync_function, (False, False, False), id="function"),
+        pytest.param(async_function, (True, False, False), id="async"),
+        pytest.param(generator, (False, True, False), id="generator"),
+        pytest.param(async_generator, (False, False, True), id="async generator"),
+        pytest.param(CallableObject(), (True, False, False), id="callable object"),
+        pytest.param(CallableObject().sync_method, (False, False, False), id="method"),
+        pytest.param(CallableObject().async_method, (True, False, False), id="async method"),
+        pytest.param(wrapping, (True, False, False), id="wrapped"),
+        pytest.param(functools.partial(async_function), (True, False, False), id="partial of async"),
+        pytest.param(functools.partial(generator), (False, True, False), id="partial of generator"),
+        pytest.param(functools.partial(async_generator), (False, False, True), id="partial of async generator"),
     ],
 )
 def test_the_kind_of_a_function_is_known(function: Callable[..., Any], kind: tuple[bool, bool, bool]) -> None:
@@ -178,38 +145,34 @@ def test_the_kind_of_a_function_is_known(function: Callable[..., Any], kind: tup
     assert (signature.is_async, signature.is_generator, signature.is_async_generator) == kind
 
 
-def test_a_method_is_read_without_its_object() -> None:
-    signature = Signature.of(CallableObject().sync_method)
-
-    assert signature.bind(b'{"city": "Oslo"}') == {"city": "Oslo", "days": 1}
+def with_secret(secret: int, city: str, days: int = 3) -> int:
+    return secret
 
 
-def test_a_callable_object_is_read_through_its_call() -> None:
-    signature = Signature.of(CallableObject())
+@functools.wraps(CallableObject().sync_method)
+def wrapper(*args: Any, **kwargs: Any) -> Any: ...
 
-    assert signature.bind(b'{"city": "Oslo"}') == {"city": "Oslo"}
+
+@pytest.mark.parametrize(
+    ("function", "bound"),
+    [
+        pytest.param(CallableObject().sync_method, {"city": "Oslo", "days": 1}, id="a method without its object"),
+        pytest.param(CallableObject(), {"city": "Oslo"}, id="a callable object through its call"),
+        pytest.param(
+            functools.partial(with_secret, 5, days=4), {"city": "Oslo", "days": 4}, id="the rest of a partial"
+        ),
+        pytest.param(wrapper, {"city": "Oslo", "days": 1}, id="a decorated function through its wrapper"),
+    ],
+)
+def test_a_function_is_read_as_its_author_wrote_it(function: Callable[..., Any], bound: dict[str, Any]) -> None:
+    signature = Signature.of(function)
+
+    assert signature.bind(b'{"city": "Oslo"}') == bound
     assert signature.output_schema() == {"type": "integer"}
-    assert signature.description == "Stands for a function."
 
 
-def test_a_partial_has_the_remaining_parameters() -> None:
-    def tool(secret: int, city: str, days: int = 3) -> None: ...
-
-    signature = Signature.of(functools.partial(tool, 5, days=4))
-
-    assert signature.bind(b'{"city": "Oslo"}') == {"city": "Oslo", "days": 4}
-
-
-def test_a_decorated_function_is_read_through_its_wrapper() -> None:
-    def tool(city: str) -> int: ...  # type: ignore[empty-body]
-
-    @functools.wraps(tool)
-    def wrapper(*args: Any, **kwargs: Any) -> Any: ...
-
-    signature = Signature.of(wrapper)
-
-    assert signature.bind(b'{"city": "Oslo"}') == {"city": "Oslo"}
-    assert signature.output_schema() == {"type": "integer"}
+def test_a_callable_object_is_described_by_its_class() -> None:
+    assert Signature.of(CallableObject()).description == "Stands for a function."
 
 
 def test_annotations_written_as_text_are_resolved() -> None:

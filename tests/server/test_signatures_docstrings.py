@@ -82,29 +82,15 @@ SPHINX = """Forecast the weather.
             "Forecast the weather.\n\nAsk for one city at a time.",
             {"city": "The city, with its country.", "days": "How many days."},
         ),
-        ("One line.", "One line.", {}),
-        ("\n  Args:\n    city: The city.", None, {"city": "The city."}),
-        ("\n  Args:\n    stray text\n    city: The city.", None, {"city": "The city."}),
-        ("Args:\nnot indented", "Args:\nnot indented", {}),
-        ("Say.\n\nReturns", "Say.\n\nReturns", {}),
-        ("Say.\n\nReturns\n-------\nint", "Say.", {}),
-        ("   \n  ", None, {}),
-        ("", None, {}),
-        (None, None, {}),
-    ],
-    ids=[
-        "google",
-        "numpy",
-        "sphinx",
-        "one line",
-        "only arguments",
-        "stray text",
-        "no section",
-        "a last word",
-        "numpy at the end",
-        "blank",
-        "empty",
-        "none",
+        pytest.param("One line.", "One line.", {}, id="one line"),
+        pytest.param("\n  Args:\n    city: The city.", None, {"city": "The city."}, id="only arguments"),
+        pytest.param("\n  Args:\n    stray text\n    city: The city.", None, {"city": "The city."}, id="stray text"),
+        pytest.param("Args:\nnot indented", "Args:\nnot indented", {}, id="no section"),
+        pytest.param("Say.\n\nReturns", "Say.\n\nReturns", {}, id="a last word"),
+        pytest.param("Say.\n\nReturns\n-------\nint", "Say.", {}, id="numpy at the end"),
+        pytest.param("   \n  ", None, {}, id="blank"),
+        pytest.param("", None, {}, id="empty"),
+        pytest.param(None, None, {}, id="none"),
     ],
 )
 def test_a_docstring_is_cut_into_description_and_parameters(
@@ -125,7 +111,3 @@ def test_the_description_of_a_function_leaves_its_sections_out() -> None:
 
     assert signature.description == "Do it."
     assert signature.parameters[0].description == "The city."
-
-
-def test_a_function_without_docstring_has_no_description() -> None:
-    assert Signature.of(lambda: None).description is None

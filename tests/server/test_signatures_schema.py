@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 
 import attrs
 import jsonschema_rs
-import msgspec
 import pytest
 from msgspec import Meta
 
+from tests.server.kinds import Cat, Dog, Level, Options, Pair
 from tests.support import case_id
 from trunkline.server.signatures import Signature
 
@@ -23,11 +23,6 @@ class Size(enum.Enum):
     SMALL = "small"
     MEDIUM = "medium"
     LARGE = "large"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
 
 
 @dataclass
@@ -51,26 +46,9 @@ class Tree:
     leaf: Point | None = None
 
 
-class Options(TypedDict, total=False):
-    depth: int
-
-
-class Pair(NamedTuple):
-    a: int
-    b: str
-
-
 @attrs.define
 class Box:
     width: int
-
-
-class Cat(msgspec.Struct, tag="cat"):
-    lives: int
-
-
-class Dog(msgspec.Struct, tag="dog"):
-    tricks: int
 
 
 UserId = NewType("UserId", int)
@@ -170,13 +148,6 @@ def test_the_whole_schema_is_a_closed_object() -> None:
     }
 
 
-def test_a_function_without_parameters_has_an_empty_closed_object() -> None:
-    assert Signature.of(lambda: None).input_schema() == {
-        "type": "object",
-        "properties": {},
-    }
-
-
 def test_a_recursive_type_stays_a_definition_with_others_in_place() -> None:
     def tool(tree: Tree, other: Tree | None = None) -> None: ...
 
@@ -272,9 +243,3 @@ def test_a_mirrored_parameter_keeps_one_primitive_type() -> None:
     header = Meta(extra_json_schema={"x-mcp-header": "Region"})
 
     assert schema_of(Annotated[str | None, header], None) == {"type": "string", "x-mcp-header": "Region"}
-
-
-def test_a_schema_is_made_once() -> None:
-    signature = Signature.of(lambda: None)
-
-    assert signature.input_schema() is signature.input_schema()

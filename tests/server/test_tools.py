@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta
+from pydantic import BaseModel, Field, TypeAdapter
 
 import trunkline.types as t
 from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, accept, again, call, reach, text
-from trunkline import Client, Context, Server, ToolError
+from trunkline import Context, Server, ToolError
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.server.results import ToolResult
 
@@ -45,18 +48,6 @@ def test_a_tool_is_listed_with_all_its_options() -> None:
     assert tool.annotations == t.ToolAnnotations(read_only_hint=True)
 
 
-def test_a_description_given_wins_over_the_docstring() -> None:
-    def f() -> None:
-        """Do it."""
-
-    assert listed(serving(f, description="Else.")).description == "Else."
-
-
-def test_annotations_may_be_a_record() -> None:
-    hints = t.ToolAnnotations(title="T")
-    assert listed(serving(lambda: 1, annotations=hints)).annotations == hints
-
-
 def test_annotations_of_a_wrong_type_are_rejected_at_registration() -> None:
     with pytest.raises(TypeError, match="annotations: Expected `bool"):
         serving(lambda: 1, annotations={"readOnlyHint": "very"})
@@ -69,14 +60,188 @@ def test_excluded_arguments_are_not_in_the_schema_and_keep_their_default() -> No
     server = serving(f, exclude_args=["secret"])
     assert list(listed(server).input_schema["properties"]) == ["a"]
     assert text(call(server, "f", a=1)) == "6"
+    assert "unknown argument 'secret'" in text(call(server, "f", a=1, secret=2))
 
 
-def test_an_excluded_argument_cannot_be_sent() -> None:
-    def f(a: int, secret: int = 5) -> int:
-        return a + secret
+NULLS: dict[str, Any] = {"n": None, "text": None, "note": None, "place": {"name": "x", "height": None}}
 
-    result = call(serving(f, exclude_args=["secret"]), "f", a=1, secret=2)
-    assert (result["isError"], "secret" in text(result)) == (True, True)
+
+@dataclass
+class Spot:
+    name: str
+    height: int = 7
+
+
+async def with_defaults(n: int = 3, text: str = "a", note: str | None = "b", place: Spot | None = None) -> str:
+    return f"{n} {text} {note} {place.height if place else None}"
+
+
+async def with_fields(
+    n: Annotated[int, Field(ge=1)] = 3, text: str = "a", note: str | None = "b", place: dict[str, Any] | None = None
+) -> str:
+    return f"{n} {text} {note} 7"
+
+
+async def with_schema(n: int = 3, text: str = "a", note: str | None = "b", place: Any = None) -> str:
+    return f"{n} {text} {note} 7"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "text": {"type": "string"}, "note": {"type": ["string", "null"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [(with_defaults, {}), (with_fields, {}), (with_schema, {"input_schema": SCHEMA})],
+    ids=["msgspec", "pydantic", "given schema"],
+)
+def test_null_for_an_argument_with_a_default_and_without_null_means_the_default(function: Any, options: Any) -> None:
+    server = serving(function, **options)
+    assert text(call(server, "f", **NULLS)) == "3 a None 7"
+
+
+class Walk(BaseModel):
+    kind: Literal["walk"]
+    spot: str
+    height: int = 7
+
+
+class Ride(BaseModel):
+    kind: Literal["ride"]
+    seats: int
+
+
+async def plan(days: int, city: str, spots: list[Spot], start: date, mode: Literal["slow", "fast"] = "slow") -> str:
+    return "planned"
+
+
+async def plan_with_fields(
+    days: Annotated[int, Field(ge=1)], city: str, spots: list[Walk | Ride], start: date, mode: Literal["slow", "fast"]
+) -> str:
+    return "planned"
+
+
+async def plan_by_schema(**arguments: Any) -> str:
+    return "planned"
+
+
+ALL_ERRORS = {
+    "msgspec": (
+        "unknown argument 'citty'; did you mean 'city'?",
+        'days: expected an integer, got "soon"',
+        "spots.0: missing member 'name'",
+        'spots.1.height: expected an integer, got "high"',
+        'start: expected a date (YYYY-MM-DD), got "today"',
+        "mode: expected one of 'slow', 'fast', got \"idle\"",
+    ),
+    "pydantic": (
+        "unknown argument 'citty'; did you mean 'city'?",
+        'days: expected an integer, got "soon"',
+        "spots.0.spot: missing",
+        'spots.1.seats: expected an integer, got "many"',
+        "start: expected a date",
+        "mode: expected 'slow' or 'fast', got \"idle\"",
+    ),
+    "given schema": ('/days: expected integer, got "soon"', '/start: expected integer, got "today"', '"city"'),
+}
+PLAN_SCHEMA = {
+    "type": "object",
+    "properties": {"days": {"type": "integer"}, "start": {"type": "integer"}},
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "spots", "options", "errors"),
+    [
+        (plan, [{}, {"name": "x", "height": "high"}], {}, ALL_ERRORS["msgspec"]),
+        (plan_with_fields, [{"kind": "walk"}, {"kind": "ride", "seats": "many"}], {}, ALL_ERRORS["pydantic"]),
+        (plan_by_schema, [], {"input_schema": PLAN_SCHEMA}, ALL_ERRORS["given schema"]),
+    ],
+    ids=ALL_ERRORS,
+)
+def test_all_errors_of_a_call_are_told_at_once(
+    function: Any, spots: Any, options: Any, errors: tuple[str, ...]
+) -> None:
+    arguments = {"days": "soon", "citty": "x", "spots": spots, "start": "today", "mode": "idle"}
+    message = text(call(serving(function, **options), "f", **arguments))
+    assert message.startswith(f"{len(errors)} errors:\n")
+    assert [error for error in errors if error not in message] == []
+
+
+def test_at_most_ten_errors_are_told() -> None:
+    async def f(numbers: list[int]) -> int:
+        return 0
+
+    assert text(call(serving(f), "f", numbers=["x"] * 1000)).count("expected an integer") == 10
+
+
+def test_a_null_in_a_model_means_its_default_too() -> None:
+    async def f(walk: Walk) -> int:
+        return walk.height
+
+    assert text(call(serving(f), "f", walk={"kind": "walk", "spot": "x", "height": None})) == "7"
+    assert text(call(serving(f), "f", walk={"kind": "walk", "spot": None})) == "walk.spot: expected a string, got null"
+
+
+def test_an_optional_field_has_one_schema() -> None:
+    async def f(n: Annotated[int | str | None, Field(description="N")] = None) -> None: ...
+
+    kinds = [{"type": "integer"}, {"type": "string"}, {"type": "null"}]
+    assert listed(serving(f)).input_schema["properties"] == {"n": {"anyOf": kinds, "description": "N"}}
+
+
+@dataclass
+class Times:
+    at: datetime
+    clocks: list[time]
+    more: dict[str, tuple[datetime, date]] | None = None
+
+
+def test_dates_and_times_have_a_format_at_any_depth() -> None:
+    async def f(times: Times) -> None: ...
+
+    members = listed(serving(f)).input_schema["properties"]["times"]["properties"]
+    pair = [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}]
+    assert members["at"] == {"type": "string", "format": "date-time"}
+    assert members["clocks"]["items"] == {"type": "string", "format": "time"}
+    assert members["more"]["additionalProperties"]["prefixItems"] == pair
+
+
+@pytest.mark.parametrize(
+    ("at", "on", "clock"),
+    [
+        ("2026-01-02 10:00", "2026-01-02T00:00:00", "10:00"),
+        ("2026-01-02T10:00:00.5Z", "2026-01-02", "10:00:00Z"),
+        ("2026-01-02", 1767312000, 36000),
+        (1767348000, "1767312000", "10:00:00.5"),
+        (1767348000000, "2026-01-02", "10:00"),
+    ],
+)
+def test_the_forms_of_dates_and_times_that_pydantic_reads_are_read(at: Any, on: Any, clock: Any) -> None:
+    async def f(at: datetime, on: date, clock: time) -> str:
+        return f"{at.isoformat()} {on.isoformat()} {clock.isoformat()}"
+
+    kinds: Any = ((at, datetime), (on, date), (clock, time))
+    expected = " ".join(TypeAdapter(kind).validate_python(value).isoformat() for value, kind in kinds)
+    assert text(call(serving(f), "f", at=at, on=on, clock=clock)) == expected
+
+
+def test_null_for_a_required_argument_stays_an_error() -> None:
+    async def f(n: int) -> int:
+        return n
+
+    assert "n: expected an integer, got null" in text(call(serving(f), "f", n=None))
+
+
+@pytest.mark.parametrize("arguments", [{"n": None}, {"n": "3"}], ids=["null", "a number in text"])
+@pytest.mark.parametrize("function", [with_defaults, with_fields], ids=["msgspec", "pydantic"])
+def test_strict_arguments_are_read_as_they_are_sent(function: Any, arguments: dict[str, Any]) -> None:
+    server = Server("s", strict_arguments=True)
+    server.add_tool(function, name="f")
+    assert "n: expected an integer" in text(call(server, "f", **arguments))
 
 
 @pytest.mark.parametrize("option", [{"output_schema": None}, {"structured_output": False}], ids=str)
@@ -91,46 +256,28 @@ def test_a_result_may_be_left_unstructured(option: dict[str, Any]) -> None:
 # --- schemas written by hand -----------------------------------------------------------------------------------------
 
 
-def test_a_given_schema_is_listed_as_it_is() -> None:
-    assert listed(serving(lambda **given: given, input_schema=OBJECT)).input_schema == OBJECT
-
-
-@ERAS
-def test_a_function_with_a_given_schema_gets_what_the_schema_lets_pass(revision: str) -> None:
+def test_a_function_with_a_given_schema_gets_what_the_schema_lets_pass() -> None:
     server = serving(lambda **given: sorted(given.items()), input_schema=OBJECT)
-    assert text(call(server, "f", revision, n=1, other="x")) == '[["n",1],["other","x"]]'
+    assert text(call(server, "f", n=1, other="x")) == '[["n",1],["other","x"]]'
 
 
-@ERAS
-def test_arguments_that_break_a_given_schema_are_named(revision: str) -> None:
-    result = call(serving(lambda **given: given, input_schema=OBJECT), "f", revision, n="many")
-    assert (result["isError"], text(result).startswith("/n: expected integer")) == (True, True)
-
-
-@ERAS
-def test_missing_arguments_of_a_given_schema_are_named(revision: str) -> None:
-    result = call(serving(lambda **given: given, input_schema=OBJECT), "f", revision)
-    assert (result["isError"], '"n"' in text(result)) == (True, True)
+@pytest.mark.parametrize(("arguments", "words"), [({"n": "many"}, "/n: expected integer"), ({}, '"n"')])
+def test_arguments_that_break_a_given_schema_are_named(arguments: dict[str, Any], words: str) -> None:
+    server = serving(lambda **given: given, input_schema=OBJECT)
+    result = call(server, "f", **arguments)
+    assert listed(server).input_schema == OBJECT
+    assert (result["isError"], words in text(result)) == (True, True)
 
 
 def test_a_function_with_a_given_schema_gets_its_context() -> None:
     async def f(ctx: Context, **given: Any) -> str:
         return f"{ctx.method} {given}"
 
-    assert text(call(serving(f, input_schema=OBJECT), "f", n=1)) == "tools/call {'n': 1}"
-
-
-def test_a_sync_function_with_a_given_schema_gets_its_context() -> None:
-    def f(ctx: Context, n: int) -> str:
+    def in_a_thread(ctx: Context, n: int) -> str:
         return f"{ctx.method} {n}"
 
-    assert text(call(serving(f, input_schema=OBJECT), "f", n=1)) == "tools/call 1"
-
-
-@ERAS
-async def test_arguments_that_are_not_an_object_are_rejected(revision: str) -> None:
-    async with reach(serving(lambda **given: given, input_schema=OBJECT), revision) as peer:
-        assert (await peer.error("tools/call", {"name": "f", "arguments": [1]}))["code"] == -32602
+    assert text(call(serving(f, input_schema=OBJECT), "f", n=1)) == "tools/call {'n': 1}"
+    assert text(call(serving(in_a_thread, input_schema=OBJECT), "f", n=1)) == "tools/call 1"
 
 
 @pytest.mark.parametrize(
@@ -165,15 +312,9 @@ def test_an_invalid_schema_is_rejected_at_registration() -> None:
         serving(lambda: 1, output_schema={"type": "nonsense"})
 
 
-@ERAS
-def test_a_result_that_fits_its_given_schema_is_structured(revision: str) -> None:
-    assert call(serving(lambda: {"n": 1}, output_schema=OBJECT), "f", revision)["structuredContent"] == {"n": 1}
-
-
-@ERAS
 @pytest.mark.parametrize("value", [{"n": "x"}, "text", None], ids=["wrong-type", "text", "nothing"])
-def test_a_result_that_violates_its_given_schema_is_not_sent(revision: str, value: Any) -> None:
-    result = call(serving(lambda: value, output_schema=OBJECT), "f", revision)
+def test_a_result_that_violates_its_given_schema_is_not_sent(value: Any) -> None:
+    result = call(serving(lambda: value, output_schema=OBJECT), "f")
     assert (result["isError"], text(result)) == (True, "Tool 'f' failed: its result does not match its output schema.")
 
 
@@ -190,30 +331,21 @@ Price = Annotated[float, Meta(extra_json_schema={"x-mcp-header": "Price"})]
 Spaced = Annotated[str, Meta(extra_json_schema={"x-mcp-header": "no good"})]
 
 
-def test_an_argument_in_a_header_is_listed() -> None:
-    def f(region: Region) -> str:
-        return region
-
-    assert listed(serving(f)).input_schema["properties"]["region"]["x-mcp-header"] == "Region"
-
-
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(Price, "needs a property"), (Spaced, "not a header name")], ids=["type", "name"]
+    ("kinds", "reason"),
+    [
+        ([Price], "needs a property"),
+        ([Spaced], "not a header name"),
+        ([Region, Region], "one header, Mcp-Param-R"),
+    ],
+    ids=["type", "name", "twice"],
 )
-def test_an_argument_that_no_header_can_hold_is_rejected_at_registration(kind: Any, reason: str) -> None:
-    def f(value: str) -> str:
-        return value
+def test_an_argument_that_no_header_can_hold_is_rejected_at_registration(kinds: list[Any], reason: str) -> None:
+    def f(first: str, second: str = "") -> str:
+        return first + second
 
-    f.__annotations__["value"] = kind
+    f.__annotations__.update(zip(("first", "second"), kinds, strict=False))
     with pytest.raises(TypeError, match=f"tool 'f': .*{reason}"):
-        serving(f)
-
-
-def test_two_arguments_in_one_header_are_rejected() -> None:
-    def f(a: Region, b: Region) -> str:
-        return a + b
-
-    with pytest.raises(TypeError, match="one header, Mcp-Param-Region"):
         serving(f)
 
 
@@ -233,25 +365,38 @@ def failing(error: BaseException) -> Callable[[], None]:
     return f
 
 
-@ERAS
-def test_a_tool_error_is_shown_to_the_model(revision: str) -> None:
-    result = call(serving(failing(ToolError("no such city"))), "f", revision)
-    assert (result["isError"], text(result)) == (True, "no such city")
+def grouped(error: Exception) -> Callable[[], Any]:
+    async def fails() -> None:
+        raise error
+
+    async def f() -> None:
+        async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as inner:
+            group.create_task(asyncio.sleep(0))
+            inner.create_task(fails())
+
+    return f
 
 
-@ERAS
-def test_an_unexpected_error_is_masked(revision: str, caplog: pytest.LogCaptureFixture) -> None:
-    result = call(serving(failing(ValueError("password=1234"))), "f", revision)
-    assert (result["isError"], text(result)) == (True, "Tool 'f' failed unexpectedly.")
-    assert "password=1234" in caplog.text
+UNEXPECTED = "Tool 'f' failed unexpectedly."
 
 
-def test_error_details_can_be_shown() -> None:
-    assert text(call(serving(failing(ValueError("division")), mask=False), "f")) == "division"
-
-
-def test_a_tool_that_raises_system_exit_has_failed() -> None:
-    assert text(call(serving(failing(SystemExit(2)), thread=False), "f")) == "Tool 'f' failed unexpectedly."
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        pytest.param(failing(ValueError("password=1234")), {}, UNEXPECTED, id="unexpected"),
+        pytest.param(failing(ValueError("division")), {"mask": False}, "division", id="with details"),
+        pytest.param(failing(SystemExit(2)), {"thread": False}, UNEXPECTED, id="exit"),
+        pytest.param(failing(TimeoutError("of my own")), {"timeout": 5}, UNEXPECTED, id="timeout of its own"),
+        pytest.param(grouped(ToolError("half failed")), {}, "half failed", id="group, meant for the model"),
+        pytest.param(grouped(ValueError("secret")), {}, UNEXPECTED, id="group, unexpected"),
+        pytest.param(grouped(ValueError("x")), {"mask": False}, "(1 sub-exception)", id="group, with details"),
+    ],
+)
+def test_the_model_is_told_of_a_failure_what_it_may_know(
+    function: Callable[..., Any], options: dict[str, Any], said: str
+) -> None:
+    result = call(serving(function, **options), "f")
+    assert (result["isError"], text(result).endswith(said)) == (True, True)
 
 
 @ERAS
@@ -271,56 +416,19 @@ def test_a_result_of_the_wrong_type_is_not_sent(caplog: pytest.LogCaptureFixture
     assert "the result of tool 'f' does not match its output schema" in caplog.text
 
 
-# --- what a task group raises ----------------------------------------------------------------------------------------
-
-
-def grouped(error: Exception) -> Callable[[], Any]:
-    async def fails() -> None:
-        raise error
-
-    async def f() -> None:
-        async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as inner:
-            group.create_task(asyncio.sleep(0))
-            inner.create_task(fails())
-
-    return f
-
-
-def test_a_tool_error_in_a_task_group_is_shown_to_the_model() -> None:
-    assert text(call(serving(grouped(ToolError("half failed"))), "f")) == "half failed"
-
-
-def test_an_unexpected_error_in_a_task_group_is_masked(caplog: pytest.LogCaptureFixture) -> None:
-    assert text(call(serving(grouped(ValueError("secret"))), "f")) == "Tool 'f' failed unexpectedly."
-    assert "secret" in caplog.text
-
-
-def test_error_details_of_a_task_group_can_be_shown() -> None:
-    assert "sub-exception" in text(call(serving(grouped(ValueError("x")), mask=False), "f"))
-
-
 async def test_a_request_failed_error_in_a_task_group_is_raised() -> None:
     async with reach(serving(grouped(InvalidParams("Not so"))), HANDSHAKE) as peer:
         assert (await peer.error("tools/call", {"name": "f"}))["message"] == "Not so"
 
 
-async def _asks_in_a_group(ctx: Context) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(ctx.elicit("Name?", str))
-
-
-async def test_a_missing_capability_in_a_task_group_is_named_in_the_stateless_era() -> None:
-    async with reach(serving(_asks_in_a_group), STATELESS) as peer:
-        assert (await peer.error("tools/call", {"name": "f"}))["code"] == -32021
-
-
-async def test_a_missing_capability_in_a_task_group_is_a_failed_call_in_the_handshake_era() -> None:
-    async with reach(serving(_asks_in_a_group), HANDSHAKE) as peer:
-        result = await peer.call("f")
-        assert (result["isError"], "elicitation" in text(result)) == (True, True)
-
-
 # --- time ------------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+async def test_an_unknown_tool_is_named_in_the_error(revision: str) -> None:
+    async with reach(serving(lambda: 1), revision) as peer:
+        error = await peer.error("tools/call", {"name": "nope"})
+    assert (error["code"], error["message"], error["data"]) == (-32602, "Unknown tool: nope", {"name": "nope"})
 
 
 @ERAS
@@ -335,20 +443,7 @@ def test_a_tool_that_takes_too_long_is_ended(revision: str) -> None:
 
     result = call(serving(f, timeout=0.01), "f", revision)
     assert (result["isError"], text(result), ended) == (True, "Tool 'f' took longer than 0.01 s.", ["ended"])
-
-
-def test_a_tool_in_time_answers() -> None:
-    async def f() -> str:
-        return "quick"
-
-    assert text(call(serving(f, timeout=5), "f")) == "quick"
-
-
-def test_a_timeout_of_the_tools_own_is_a_failure_like_any_other() -> None:
-    async def f() -> None:
-        raise TimeoutError("of my own")
-
-    assert text(call(serving(f, timeout=5), "f")) == "Tool 'f' failed unexpectedly."
+    assert text(call(serving(lambda: "quick", timeout=5), "f", revision)) == "quick"
 
 
 def test_a_sync_tool_that_takes_too_long_gets_an_error_result() -> None:
@@ -365,22 +460,6 @@ def test_a_sync_tool_that_takes_too_long_gets_an_error_result() -> None:
 # --- single use ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_state_of_a_single_use_tool_opens_once() -> None:
-    done: list[str] = []
-
-    async def f(ctx: Context) -> str:
-        answer = await ctx.elicit("Sure?", str)
-        done.append(str(answer.data))
-        return "done"
-
-    params = {"name": "f", "arguments": {}}
-    async with reach(serving(f, single_use=True), STATELESS, FORMS) as peer:
-        retry = again(params, await peer.result("tools/call", params), accept("yes"))
-        first = await peer.result("tools/call", retry)
-        second = await peer.error("tools/call", retry)
-    assert (text(first), second["code"], done) == ("done", -32602, ["yes"])
-
-
 async def test_the_state_of_other_tools_opens_again() -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("Sure?", str)).data)
@@ -393,61 +472,13 @@ async def test_the_state_of_other_tools_opens_again() -> None:
         ] * 2
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
-class Point(Struct):
-    x: int
-    y: int
-
-
-@ERAS
-@pytest.mark.parametrize(
-    ("value", "kind", "structured"),
-    [
-        pytest.param(Point(1, 2), Point, {"x": 1, "y": 2}, id="struct"),
-        pytest.param({"a": 1}, dict[str, int], {"a": 1}, id="dict"),
-    ],
-)
-def test_an_object_is_structured_as_it_is(revision: str, value: Any, kind: Any, structured: Any) -> None:
-    async def f() -> Any:
-        return value
-
-    f.__annotations__["return"] = kind
-    result = call(serving(f), "f", revision)
-    assert (result["structuredContent"], msgspec.json.decode(text(result))) == (structured, structured)
-
-
-@ERAS
-async def test_a_client_gets_the_value_that_was_returned(revision: str) -> None:
-    async def f() -> list[int]:
-        return [1, 2]
-
-    async with Client(serving(f), revision=revision) as client:
-        assert (await client.call_tool("f")).data == [1, 2]
-
-
-@ERAS
-def test_content_passes_through(revision: str) -> None:
-    link = t.ResourceLink(name="n", uri="x://y")
-    result = call(serving(lambda: ["text", link]), "f", revision)
-    assert [block["type"] for block in result["content"]] == ["text", "resource_link"]
-
-
-@ERAS
-def test_a_whole_result_passes_through(revision: str) -> None:
-    whole = t.CallToolResult(content=[t.TextContent(text="x")], is_error=True)
-    assert call(serving(lambda: whole), "f", revision)["isError"] is True
-
-
 # --- arguments that are not there ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"input_schema": {"type": "object"}}], ids=["signature", "schema"])
 @pytest.mark.parametrize("params", [{}, {"arguments": None}], ids=["left-out", "null"])
-@ERAS
-async def test_arguments_may_be_left_out(revision: str, params: dict[str, Any], options: dict[str, Any]) -> None:
-    async with reach(serving(lambda: "called", **options), revision) as peer:
+async def test_arguments_may_be_left_out(params: dict[str, Any], options: dict[str, Any]) -> None:
+    async with reach(serving(lambda: "called", **options), STATELESS) as peer:
         assert text(await peer.result("tools/call", {"name": "f", **params})) == "called"
 
 
@@ -461,3 +492,36 @@ def test_arguments_that_middleware_made_are_checked_as_well() -> None:
     server.add_tool(lambda **given: given, name="f", input_schema=OBJECT)
     result = call(server, "f")
     assert (result["isError"], text(result).startswith("the arguments are not JSON")) == (True, True)
+
+
+async def helper() -> int:
+    return 3
+
+
+async def forgetful() -> int:
+    return helper()  # type: ignore[return-value]
+
+
+def test_a_missing_await_is_told_with_file_and_line_and_made_up_for() -> None:
+    with pytest.warns(
+        RuntimeWarning, match="forgetful.* returned the coroutine 'helper': an await is missing"
+    ) as warned:
+        assert text(call(serving(forgetful), "f")) == "3"
+    line = forgetful.__code__.co_firstlineno
+    assert [(each.filename, each.lineno) for each in warned] == [(__file__, line)]
+
+
+def test_a_misspelt_hint_is_rejected_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"unknown hint 'readOnly'; did you mean 'readOnlyHint'\?"):
+        Server("s").tool(annotations={"readOnly": True})(len)
+
+
+def test_a_method_that_is_decorated_in_its_class_is_rejected() -> None:
+    server = Server("s")
+    with pytest.raises(TypeError, match=r"as in server\.add_tool\(thing\.rate\)"):
+
+        class Rates:
+            @server.tool
+            async def rate(self, currency: str) -> float:
+                """Return the rate of a currency."""
+                return 1.0

@@ -28,16 +28,38 @@ def pool() -> Iterator[WorkerPool]:
     made.close()
 
 
+@pytest.fixture
+def single() -> Iterator[WorkerPool]:
+    """A pool of one thread."""
+    made = WorkerPool(1)
+    yield made
+    made.close()
+
+
+class Gated:
+    """A function that has begun, and waits until its gate is opened."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        """Submit the function."""
+        self.gate, self._begun = threading.Event(), threading.Event()
+        self.call = pool.submit(self._work, {})
+
+    def _work(self) -> threading.Thread:
+        self._begun.set()
+        self.gate.wait(WAIT)
+        return threading.current_thread()
+
+    async def begun(self) -> None:
+        """Wait until a thread runs it."""
+        assert await asyncio.to_thread(self._begun.wait, WAIT)
+
+
 def add(a: int, b: int) -> int:
     return a + b
 
 
 def fail_with(error: BaseException) -> None:
     raise error
-
-
-def await_gate(gate: threading.Event) -> bool:
-    return gate.wait(WAIT)
 
 
 class Own(BaseException):
@@ -49,10 +71,6 @@ def call(pool: WorkerPool, function: Any, **kwargs: Any) -> Any:
         return await pool.submit(function, kwargs)
 
     return run_async(main())
-
-
-def test_a_function_gets_its_arguments_and_its_result_is_returned(pool: WorkerPool) -> None:
-    assert call(pool, add, a=1, b=2) == 3
 
 
 def test_a_function_runs_in_another_thread_that_does_not_keep_the_process_alive(pool: WorkerPool) -> None:
@@ -75,45 +93,31 @@ async def test_as_many_calls_run_at_once_as_there_are_threads(pool: WorkerPool) 
     await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
 
 
-def test_no_more_threads_start_than_the_bound() -> None:
-    pool = WorkerPool(2)
-
-    async def main() -> set[int]:
-        return set(await asyncio.gather(*[pool.submit(threading.get_ident, {}) for _ in range(64)]))
-
-    assert len(run_async(main())) <= 2
-    pool.close()
+async def test_no_more_threads_start_than_the_bound(single: WorkerPool) -> None:
+    assert len(set(await asyncio.gather(*[single.submit(threading.get_ident, {}) for _ in range(64)]))) == 1
 
 
-@pytest.mark.parametrize("size", [1, 64, 2000])
-def test_every_call_of_a_burst_is_answered_with_its_own_result(pool: WorkerPool, size: int) -> None:
-    async def main() -> list[int]:
-        results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(size)])
-        return results
-
-    assert run_async(main()) == list(range(size))
+async def test_every_call_of_a_burst_is_answered_with_its_own_result(pool: WorkerPool) -> None:
+    results = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
+    assert results == list(range(2000))
 
 
-def test_a_burst_wakes_the_loop_fewer_times_than_it_has_calls() -> None:
-    pool = WorkerPool(1)
+async def test_a_burst_wakes_the_loop_fewer_times_than_it_has_calls(
+    single: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, wakes = asyncio.get_running_loop(), list[Any]()
+    wake = loop.call_soon_threadsafe
 
-    async def main() -> int:
-        loop = asyncio.get_running_loop()
-        wake, wakes = loop.call_soon_threadsafe, []
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        wakes.append(args)
+        return wake(*args, **kwargs)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            wakes.append(args)
-            return wake(*args, **kwargs)
-
-        loop.call_soon_threadsafe = counted  # type: ignore[assignment]
-        gate = threading.Event()
-        calls = [pool.submit(await_gate, {"gate": gate}), *[pool.submit(add, {"a": 1, "b": 1}) for _ in range(500)]]
-        gate.set()
-        await asyncio.gather(*calls)
-        return len(wakes)
-
-    assert run_async(main()) < 250
-    pool.close()
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    first = Gated(single)
+    calls = [single.submit(add, {"a": 1, "b": 1}) for _ in range(500)]
+    first.gate.set()
+    await asyncio.gather(first.call, *calls)
+    assert len(wakes) < 250
 
 
 Look = tuple[float, float, int]
@@ -156,46 +160,35 @@ class _Never(worker_pool._LoadMonitor):
         return False
 
 
-def test_superfluous_threads_sleep_and_every_call_is_answered(pool: WorkerPool) -> None:
+async def test_superfluous_threads_sleep_and_every_call_is_answered(pool: WorkerPool) -> None:
     barrier = threading.Barrier(4)
-
-    async def main() -> list[int]:
-        await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
-        pool._monitor = _Never()
-        results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
-        return results
-
-    assert run_async(main()) == list(range(2000))
-
-
-def test_a_call_for_which_no_thread_is_awake_wakes_one_however_busy_the_process_is(pool: WorkerPool) -> None:
+    await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
     pool._monitor = _Never()
-
-    async def main() -> list[int]:
-        return [int(await pool.submit(add, {"a": n, "b": 0})) for n in range(500)]
-
-    assert run_async(main()) == list(range(500))
+    results = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
+    assert results == list(range(2000))
 
 
-def test_a_call_that_never_ends_and_keeps_the_processor_busy_does_not_keep_the_others_waiting(pool: WorkerPool) -> None:
+async def test_a_call_for_which_no_thread_is_awake_wakes_one_however_busy_the_process_is(pool: WorkerPool) -> None:
+    pool._monitor = _Never()
+    assert [await pool.submit(add, {"a": n, "b": 0}) for n in range(500)] == list(range(500))
+
+
+async def test_a_call_that_keeps_the_processor_busy_does_not_keep_the_others_waiting(pool: WorkerPool) -> None:
     done = threading.Event()
 
     def spin() -> None:
         while not done.is_set():
             pass
 
-    async def main() -> int:
-        busy = pool.submit(spin, {})
-        try:
-            return int(await pool.submit(add, {"a": 1, "b": 2}))
-        finally:
-            done.set()
-            await busy
-
-    assert run_async(main()) == 3
+    busy = pool.submit(spin, {})
+    try:
+        assert await pool.submit(add, {"a": 1, "b": 2}) == 3
+    finally:
+        done.set()
+        await busy
 
 
-def test_a_function_sees_the_callers_context_and_cannot_change_it(pool: WorkerPool) -> None:
+async def test_a_function_sees_the_callers_context_and_cannot_change_it(pool: WorkerPool) -> None:
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
 
     def swap() -> str:
@@ -203,23 +196,15 @@ def test_a_function_sees_the_callers_context_and_cannot_change_it(pool: WorkerPo
         user.set("other")
         return seen
 
-    async def main() -> tuple[str, str]:
-        user.set("ada")
-        return await pool.submit(swap, {}), user.get()
-
-    assert run_async(main()) == ("ada", "ada")
+    user.set("ada")
+    assert (await pool.submit(swap, {}), user.get()) == ("ada", "ada")
 
 
-def test_a_function_runs_in_the_context_that_is_given(pool: WorkerPool) -> None:
+async def test_a_function_runs_in_the_context_that_is_given(pool: WorkerPool) -> None:
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
     context = contextvars.Context()
     context.run(user.set, "grace")
-
-    async def main() -> str:
-        seen: str = await pool.submit(user.get, {}, context)
-        return seen
-
-    assert run_async(main()) == "grace"
+    assert await pool.submit(user.get, {}, context) == "grace"
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), Own("own")], ids=["exception", "other base exception"])
@@ -244,91 +229,41 @@ def test_an_exception_unsafe_for_the_loop_becomes_an_error_of_its_call(pool: Wor
     assert call(pool, add, a=1, b=1) == 2
 
 
-def test_a_function_without_a_name_is_named_by_its_text(pool: WorkerPool) -> None:
-    class Quit:
-        def __call__(self) -> None:
-            raise SystemExit
-
-        def __repr__(self) -> str:
-            return "<quit>"
-
-    with pytest.raises(RuntimeError, match="<quit> raised SystemExit"):
-        call(pool, Quit())
+async def test_the_late_result_of_a_cancelled_call_is_dropped(single: WorkerPool) -> None:
+    cancelled = Gated(single)
+    await cancelled.begun()
+    cancelled.call.cancel()
+    after = single.submit(add, {"a": 1, "b": 1})
+    cancelled.gate.set()
+    assert (await after, cancelled.call.cancelled()) == (2, True)
 
 
-def test_the_late_result_of_a_cancelled_call_is_dropped() -> None:
-    pool = WorkerPool(1)
-
-    async def main() -> int:
-        started, gate = threading.Event(), threading.Event()
-
-        def work() -> bool:
-            started.set()
-            return gate.wait(WAIT)
-
-        cancelled = pool.submit(work, {})
-        assert await asyncio.to_thread(started.wait, WAIT)
-        cancelled.cancel()
-        after = pool.submit(add, {"a": 1, "b": 1})
-        gate.set()
-        result: int = await after
-        assert cancelled.cancelled()
-        return result
-
-    assert run_async(main()) == 2
-    pool.close()
-
-
-def test_a_call_cancelled_before_it_starts_never_starts() -> None:
-    pool = WorkerPool(1)
+async def test_a_call_cancelled_before_it_starts_never_starts(single: WorkerPool) -> None:
     ran: list[int] = []
-
-    async def main() -> None:
-        gate = threading.Event()
-        first = pool.submit(await_gate, {"gate": gate})
-        pool.submit(lambda: ran.append(1), {}).cancel()
-        last = pool.submit(add, {"a": 1, "b": 1})
-        gate.set()
-        await asyncio.gather(first, last)
-
-    run_async(main())
+    first = Gated(single)
+    single.submit(lambda: ran.append(1), {}).cancel()
+    last = single.submit(add, {"a": 1, "b": 1})
+    first.gate.set()
+    await asyncio.gather(first.call, last)
     assert ran == []
-    pool.close()
 
 
-def test_one_pool_serves_several_event_loops_in_turn(pool: WorkerPool) -> None:
-    assert [call(pool, add, a=number, b=1) for number in range(3)] == [1, 2, 3]
+@pytest.mark.parametrize("size", [1, 2], ids=["the thread goes on", "the thread still counts as busy"])
+def test_a_result_for_a_closed_loop_is_dropped(size: int) -> None:
+    pool = WorkerPool(size)
 
-
-def test_a_result_for_a_closed_loop_is_dropped_and_the_thread_goes_on() -> None:
-    pool = WorkerPool(1)
-    gate = threading.Event()
-
-    async def leave() -> None:
-        pool.submit(await_gate, {"gate": gate})
-
-    run_async(leave())
+    async def leave() -> Gated:
+        return Gated(pool)
 
     async def main() -> Any:
         following = pool.submit(add, {"a": 2, "b": 2})
-        gate.set()
+        if size == 1:
+            left.gate.set()
         return await following
 
+    left = run_async(leave())
     assert run_async(main()) == 4
-    pool.close()
-
-
-def test_a_thread_stuck_for_a_closed_loop_still_counts_as_busy() -> None:
-    pool = WorkerPool(2)
-    gate = threading.Event()
-
-    async def leave() -> None:
-        pool.submit(await_gate, {"gate": gate})
-
-    run_async(leave())
-
-    assert call(pool, add, a=2, b=2) == 4
-    gate.set()
+    left.gate.set()
     pool.close()
 
 
@@ -381,68 +316,27 @@ def test_close_ends_idle_threads(pool: WorkerPool) -> None:
     assert not thread.is_alive()
 
 
-def test_close_waits_for_no_stuck_thread_and_its_result_still_arrives() -> None:
-    pool = WorkerPool(1)
-
-    async def main() -> bool:
-        started, gate = threading.Event(), threading.Event()
-
-        def work() -> bool:
-            started.set()
-            return gate.wait(WAIT)
-
-        stuck = pool.submit(work, {})
-        assert await asyncio.to_thread(started.wait, WAIT)
-        pool.close()
-        assert not stuck.done()
-        gate.set()
-        result: bool = await stuck
-        return result
-
-    assert run_async(main())
-
-
-async def test_close_fails_the_calls_that_have_not_started() -> None:
-    pool = WorkerPool(1)
-
-    started, gate = threading.Event(), threading.Event()
-
-    def work() -> bool:
-        started.set()
-        return gate.wait(WAIT)
-
-    stuck = pool.submit(work, {})
-    waiting = pool.submit(add, {"a": 1, "b": 1})
-    assert await asyncio.to_thread(started.wait, WAIT)
-    pool.close()
-    with pytest.raises(RuntimeError, match="closed before the call could start"):
-        await waiting
-    gate.set()
-    await stuck
-
-
-def test_a_stuck_thread_ends_after_its_call_when_the_pool_was_closed_twice() -> None:
-    pool = WorkerPool(1)
-
-    async def main() -> threading.Thread:
-        started, gate = threading.Event(), threading.Event()
-
-        def work() -> threading.Thread:
-            started.set()
-            gate.wait(WAIT)
-            return threading.current_thread()
-
-        stuck = pool.submit(work, {})
-        assert await asyncio.to_thread(started.wait, WAIT)
-        pool.close()
-        pool.close()
-        gate.set()
-        thread: threading.Thread = await stuck
-        return thread
-
-    thread = run_async(main())
+async def test_close_waits_for_no_stuck_thread_and_its_result_still_arrives(single: WorkerPool) -> None:
+    stuck = Gated(single)
+    await stuck.begun()
+    single.close()
+    single.close()
+    assert not stuck.call.done()
+    stuck.gate.set()
+    thread = await stuck.call
     thread.join(WAIT)
     assert not thread.is_alive()
+
+
+async def test_close_fails_the_calls_that_have_not_started(single: WorkerPool) -> None:
+    stuck = Gated(single)
+    waiting = single.submit(add, {"a": 1, "b": 1})
+    await stuck.begun()
+    single.close()
+    with pytest.raises(RuntimeError, match="closed before the call could start"):
+        await waiting
+    stuck.gate.set()
+    await stuck.call
 
 
 def test_a_closed_pool_rejects_calls(pool: WorkerPool) -> None:
@@ -457,34 +351,27 @@ def test_a_pool_without_threads_cannot_be_made() -> None:
         WorkerPool(0)
 
 
+def refuse_to_start(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_system_without_threads_fails_the_call_rather_than_letting_it_wait(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
+        patched.setattr(threading.Thread, "start", refuse_to_start)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             call(pool, add, a=1, b=1)
 
     assert call(pool, add, a=1, b=1) == 2
 
 
-def test_without_more_system_threads_the_existing_ones_do_the_work(
+async def test_without_more_system_threads_the_existing_ones_do_the_work(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    async def main() -> list[int]:
-        results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": 1, "b": n}) for n in range(8)])
-        return results
-
-    assert call(pool, add, a=1, b=1) == 2
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-
-    assert run_async(main()) == list(range(1, 9))
+    assert await pool.submit(add, {"a": 1, "b": 1}) == 2
+    monkeypatch.setattr(threading.Thread, "start", refuse_to_start)
+    assert await asyncio.gather(*[pool.submit(add, {"a": 1, "b": n}) for n in range(8)]) == list(range(1, 9))
 
 
 def test_a_thread_about_to_sleep_changes_the_counter_before_it_looks_at_the_queue() -> None:

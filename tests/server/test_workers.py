@@ -6,45 +6,66 @@ import asyncio
 import json
 import os
 import signal
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.backplane.conftest import own_redis, shared_redis
+from tests.backplane.conftest import own_redis
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.host.gateway.workers.gateway_process import process_name
 from tests.support import run_async
+from tests.telemetry.support import Samples, free_port, get, samples
 from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
 from tests.transports.http.shared.machines import Machine, machine, web_client
 from trunkline import Client, Server
 from trunkline.errors import ConfigError
 from trunkline.types import META_CLIENT_CAPABILITIES as META_CAPABILITIES
 
-__all__ = ["own_redis", "shared_redis"]
+__all__ = ["own_redis"]
 
 STATELESS = "2026-07-28"
 #: A server with handles and tasks.
 KEEPING = Path(__file__).parent / "programs" / "keeping.py"
 
 
-@pytest.fixture
-def two() -> Iterator[Machine]:
-    """A server with two workers, without a backplane and without a key."""
-    with machine(workers=2, key=None) as started:
+@contextmanager
+def two_workers(**options: Any) -> Iterator[Machine]:
+    """Run a server with two workers, without a backplane and without a key."""
+    with machine(workers=2, key=None, **options) as started:
         yield started
 
 
-async def served_by(server: Machine, calls: int = 20, revision: str = STATELESS) -> Counter[int]:
+@pytest.fixture(scope="module")
+def metrics() -> str:
+    """The address of the metrics of the server that tests share."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def two(metrics: str) -> Iterator[Machine]:
+    """A server with two workers for tests that leave its processes as they are."""
+    with two_workers(metrics=metrics.removeprefix("http://")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def keeping() -> Iterator[Machine]:
+    """A server with handles and tasks, for tests that leave its processes as they are."""
+    with two_workers(program=KEEPING) as started:
+        yield started
+
+
+async def served_by(server: Machine, calls: int = 20) -> Counter[int]:
     """Make calls, each on a connection of its own; return the processes that served them."""
     served: Counter[int] = Counter()
     for _ in range(calls):
-        async with Client(server.url, revision=revision) as client:
-            served[int((await client.call_tool("pid")).content[0].text)] += 1  # type: ignore[union-attr]
+        async with Client(server.url, revision=STATELESS) as client:
+            served[int(await _text(client, "pid"))] += 1
     return served
 
 
@@ -56,16 +77,44 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def workers(server: Machine) -> set[int]:
+    """Return the processes that serve."""
     return {child.pid for child in children(server) if process_name(child).startswith("tl-worker-")}
 
 
 def children(server: Machine) -> list[psutil.Process]:
+    """Return all processes of a server but the first."""
     return list(psutil.Process(server.process.pid).children())
 
 
-def store(server: Machine) -> int:
-    """Return the process that holds what the workers share."""
-    return int(next(child.pid for child in children(server) if process_name(child) == "tl-store"))
+def stores(server: Machine) -> set[int]:
+    """Return the process that holds what the workers share, and none while it is replaced."""
+    return {child.pid for child in children(server) if process_name(child) == "tl-store"}
+
+
+async def values(metrics: str) -> Samples:
+    """Return the metrics of a server."""
+    answer = await get(metrics)
+    assert answer.status == 200
+    return samples(answer.text)
+
+
+def tool_calls(found: Samples) -> float:
+    """Return how many calls of tools the workers have counted together."""
+    return sum(value for (name, _), value in found.items() if name == "trunkline_tool_calls_total")
+
+
+async def _text(client: Client, name: str, arguments: dict[str, Any] | None = None) -> str:
+    return str((await client.call_tool(name, arguments or {})).content[0].text)  # type: ignore[union-attr]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+# --- workers share what one process would have ------------------------------------------------------------------------
 
 
 async def test_the_workers_share_the_load(two: Machine) -> None:
@@ -74,71 +123,193 @@ async def test_the_workers_share_the_load(two: Machine) -> None:
     assert set(served) == workers(two)
 
 
-async def test_a_worker_that_dies_is_restarted_and_the_others_serve_meanwhile(two: Machine) -> None:
-    before = workers(two)
-    os.kill(min(before), signal.SIGKILL)
-    await until(lambda: not _alive(min(before)))
+async def test_one_listener_serves_the_metrics_of_all_workers(two: Machine, metrics: str) -> None:
+    before = await values(metrics)
     assert sum((await served_by(two, 6)).values()) == 6
-    await until(lambda: len(workers(two)) == 2 and min(before) not in workers(two))
-    async with asyncio.timeout(30):
-        while len(await served_by(two, 4)) < 2:
-            pass
+    after = await values(metrics)
+    assert [(await get(metrics, path)).status for path in ("/healthz", "/readyz")] == [200, 200]
+    assert tool_calls(after) - tool_calls(before) == 6
+    assert (after.value("trunkline_workers"), after.value("trunkline_ready")) == (2, 1)
+    # A histogram has the calls of both workers.
+    assert after.value("trunkline_request_duration_seconds_count", method="tools/call") == tool_calls(after)
 
 
-async def test_a_signal_stops_the_workers_after_their_requests(two: Machine) -> None:
-    async with Client(two.url, revision=STATELESS) as client:
-        running = asyncio.create_task(client.call_tool("nap", {"seconds": 0.5}))
-        await until(lambda: two.process.poll() is None and bool(psutil.Process(two.process.pid).children()))
-        await asyncio.sleep(0.2)
-        two.process.send_signal(signal.SIGTERM)
-        assert not (await running).is_error
-    assert two.process.wait(20) == 0
-
-
-async def test_sighup_replaces_the_workers_one_after_another(two: Machine) -> None:
-    before = workers(two)
-    two.process.send_signal(signal.SIGHUP)
-    served = 0
-    async with asyncio.timeout(60):
-        while workers(two) & before or len(workers(two)) != 2:
-            served += sum((await served_by(two, 2)).values())
-    assert served > 0
-    assert set(await served_by(two, 4)) == workers(two)
-
-
-async def test_one_listener_serves_the_metrics_of_all_workers() -> None:
-    port = _free_port()
-    with machine(workers=2, key=None, metrics=port) as server:
-        assert sum((await served_by(server, 6)).values()) == 6
-        pages = await _pages(port, "metrics", "healthz", "readyz")
-        assert [status for status, _ in pages] == [200, 200, 200]
-        assert _calls(pages[0][1]) == 6
-        assert _value(pages[0][1], "trunkline_workers") == 2
-        assert _value(pages[0][1], "trunkline_ready") == 1
-        # A histogram has the calls of both workers.
-        assert 'trunkline_request_duration_seconds_count{method="tools/call"} 6' in pages[0][1]
-
-
-async def test_counts_never_go_back_when_workers_are_killed_or_replaced() -> None:
-    port = _free_port()
-    with machine(workers=2, key=None, metrics=port) as server:
+async def test_a_stateless_call_does_not_touch_what_the_workers_share() -> None:
+    # A server of its own: the sessions of other tests do touch it.
+    metrics = f"http://127.0.0.1:{free_port()}"
+    with two_workers(metrics=metrics.removeprefix("http://")) as server:
         await served_by(server, 4)
-        assert _calls((await _pages(port, "metrics"))[0][1]) == 4
+        before = await values(metrics)
+        assert sum((await served_by(server, 20)).values()) == 20
+        after = await values(metrics)
+    name = "trunkline_backplane_operations_total"
+    assert after.value(name, outcome="ok") == before.value(name, outcome="ok")
+
+
+async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Machine) -> None:
+    async with web_client() as client:
+
+        async def call(**more: object) -> dict[str, Any]:
+            params = {
+                "name": "greet",
+                "arguments": {},
+                "_meta": {**META, META_CAPABILITIES: {"elicitation": {}}},
+                **more,
+            }
+            headers = {**modern_headers("tools/call", "greet"), "accept": BOTH}
+            async with client.http.post(two.url, json=request("tools/call", params), headers=headers) as response:
+                result: dict[str, Any] = (await response.json())["result"]
+                return result
+
+        asked = await call()
+        answers = {key: {"action": "accept", "content": {"value": "Ada"}} for key in asked["inputRequests"]}
+        result = await call(requestState=asked["requestState"], inputResponses=answers)
+        assert result["content"][0]["text"] == "hello Ada"
+
+
+async def test_without_a_backplane_a_session_is_served_by_all_workers(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two)
+        served = {(await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
+        assert served == {str(pid) for pid in workers(two)}
+        assert await client.delete(two) in (200, 204)
+        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {404}
+
+
+async def test_without_a_backplane_a_question_is_answered_at_another_worker(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two, {"elicitation": {}})
+        stream = await client.stream(two, tool("greet"))
+        asked = await stream.message()
+        answer = {"action": "accept", "content": {"value": "Ada"}}
+        # Each request is on a connection of its own, which reaches the next worker: one of two is another one.
+        assert (await client.post(two, notification("notifications/roots/list_changed")))[0] == 202
+        status, _ = await client.post(two, {"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+        assert status == 202
+        assert (await stream.message())["result"]["content"][0]["text"] == "hello Ada"
+
+
+async def test_without_a_backplane_a_change_reaches_the_streams_of_all_workers(two: Machine) -> None:
+    async with web_client() as client:
+        await client.open(two)
+        stream = await client.get(two)
+        for number in range(4):
+            await client.post(two, tool("tick", number=number))
+        heard = [(await stream.message())["params"]["number"] for _ in range(4)]
+        assert sorted(heard) == [0, 1, 2, 3]
+
+
+async def test_without_a_backplane_all_workers_have_the_same_handles(keeping: Machine) -> None:
+    served: set[str] = set()
+    async with Client(keeping.url, revision=STATELESS) as client:
+        draft = await _text(client, "start")
+    for number in range(1, 7):
+        async with Client(keeping.url, revision=STATELESS) as client:
+            count, pid = (await _text(client, "add", {"draft": draft})).split()
+            assert int(count) == number
+            served.add(pid)
+    assert served == {str(pid) for pid in workers(keeping)}
+
+
+async def test_without_a_backplane_all_workers_have_the_same_tasks(keeping: Machine) -> None:
+    async with Client(keeping.url, revision=STATELESS) as client:
+        id = (await client.start_task("work")).id
+    asked: set[int] = set()
+    async with asyncio.timeout(30):
+        while len(asked) < 2:
+            async with Client(keeping.url, revision=STATELESS) as client:
+                # The same connection, so the same worker.
+                asked.add(int(await _text(client, "pid")))
+                task = client.task(id)
+                await task.refresh()
+                assert task.status in ("working", "completed")
+    async with Client(keeping.url, revision=STATELESS) as client:
+        result = await client.task(id).result(timeout=30)
+        assert str(result.content[0].text).startswith("done by")  # type: ignore[union-attr]
+
+
+# --- processes come and go --------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_dies_is_restarted_and_the_others_serve_meanwhile() -> None:
+    with two_workers() as server:
         before = workers(server)
         os.kill(min(before), signal.SIGKILL)
         await until(lambda: not _alive(min(before)))
-        await until(lambda: len(workers(server)) == 2)
-        assert _calls((await _pages(port, "metrics"))[0][1]) == 4
-        before = workers(server)
-        server.process.send_signal(signal.SIGHUP)
-        served = 4
-        async with asyncio.timeout(60):
-            while workers(server) & before or len(workers(server)) != 2:
-                served += sum((await served_by(server, 2)).values())
-                status, text = (await _pages(port, "metrics"))[0]
-                # No worker is stopped before its successor serves, and a replaced one reports its last counts.
-                assert (status, _calls(text)) == (200, served)
-                assert (await _pages(port, "readyz"))[0][0] == 200
+        assert sum((await served_by(server, 6)).values()) == 6
+        await until(lambda: len(workers(server)) == 2 and min(before) not in workers(server))
+        async with asyncio.timeout(30):
+            while len(await served_by(server, 4)) < 2:
+                pass
+
+
+async def test_sighup_replaces_the_workers_and_loses_neither_calls_nor_counts_nor_sessions() -> None:
+    metrics = f"http://127.0.0.1:{free_port()}"
+    with two_workers(metrics=metrics.removeprefix("http://")) as server:
+        async with web_client() as client:
+            await client.open(server)
+            before = workers(server)
+            server.process.send_signal(signal.SIGHUP)
+            served = 0
+            async with asyncio.timeout(60):
+                while workers(server) & before or len(workers(server)) != 2:
+                    served += sum((await served_by(server, 1)).values())
+                    assert (await client.post(server, tool("pid")))[0] == 200
+                    served += 1
+                    # No worker is stopped before its successor serves, and a replaced one reports its last counts.
+                    assert tool_calls(await values(metrics)) == served
+                    assert (await get(metrics, "/readyz")).status == 200
+            assert served > 0
+            assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
+        assert set(await served_by(server, 4)) == workers(server)
+
+
+async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on() -> None:
+    metrics = f"http://127.0.0.1:{free_port()}"
+    with two_workers(metrics=metrics.removeprefix("http://")) as server:
+        async with web_client() as client:
+            await client.open(server)
+            found = await values(metrics)
+            assert found.value("trunkline_backplane_reachable") == 1
+            assert found.value("trunkline_backplane_reconnects_total") == 0
+            assert (found.value("trunkline_backplane_operations_total", outcome="ok") or 0) > 2
+            assert found.value("trunkline_backplane_operations_total", outcome="error") == 0
+            assert (found.value("trunkline_backplane_operation_seconds_total") or 0) > 0
+            assert (found.value("trunkline_backplane_last_success_time_seconds") or 0) > 1e9
+            before, (store,) = workers(server), stores(server)
+            os.kill(store, signal.SIGKILL)
+            await until(lambda: bool(stores(server) - {store}))
+            assert sum((await served_by(server, 4)).values()) == 4
+            async with asyncio.timeout(30):
+                while (status := (await client.post(server, tool("pid")))[0]) != 404:
+                    assert status in (200, 503)
+            client.session = ""
+            await client.open(server)
+            assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
+            assert workers(server) == before
+        async with asyncio.timeout(30):
+            while ((await values(metrics)).value("trunkline_backplane_reconnects_total") or 0) < 2:
+                pass
+
+
+async def test_a_signal_stops_the_workers_after_their_requests() -> None:
+    walking = asyncio.Event()
+    with two_workers() as server:
+        async with Client(server.url, revision=STATELESS, logging=lambda _: walking.set()) as client:
+            running = asyncio.create_task(client.call_tool("walk", {"n": 30}))
+            await walking.wait()
+            server.process.send_signal(signal.SIGTERM)
+            assert (await running).text == "walked"
+        assert server.process.wait(20) == 0
+
+
+async def test_workers_stop_when_their_supervisor_is_killed() -> None:
+    with two_workers() as server:
+        left = [child.pid for child in children(server)]
+        assert len(left) == 3
+        server.process.kill()
+        server.process.wait(10)
+        await until(lambda: not any(_alive(pid) for pid in left))
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -180,216 +351,25 @@ server.run("http", port=0, started=say, **options)
 """
 
 
-async def test_the_metrics_of_what_the_workers_share() -> None:
-    port = _free_port()
-    with machine(workers=2, key=None, metrics=port) as server:
-        async with web_client() as client:
-            await client.open(server)
-            stream = await client.get(server)
-            await client.post(server, tool("tick", number=1))
-            assert (await stream.message())["params"] == {"number": 1}
-            text = (await _pages(port, "metrics"))[0][1]
-            assert _value(text, "trunkline_backplane_reachable") == 1
-            assert _value(text, "trunkline_backplane_reconnects_total") == 0
-            assert _value(text, 'trunkline_backplane_operations_total{outcome="ok"}') > 4
-            assert _value(text, 'trunkline_backplane_operations_total{outcome="error"}') == 0
-            assert _value(text, "trunkline_backplane_operation_seconds_total") > 0
-            assert _value(text, "trunkline_backplane_last_success_time_seconds") > 1e9
-        os.kill(store(server), signal.SIGKILL)
-        async with asyncio.timeout(30):
-            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reconnects_total") < 2:
-                pass
-
-
-async def test_a_stateless_call_does_not_touch_what_the_workers_share() -> None:
-    port = _free_port()
-    name = 'trunkline_backplane_operations_total{outcome="ok"}'
-    with machine(workers=2, key=None, metrics=port) as server:
-        await served_by(server, 4)
-        before = _value((await _pages(port, "metrics"))[0][1], name)
-        assert sum((await served_by(server, 20)).values()) == 20
-        assert _value((await _pages(port, "metrics"))[0][1], name) == before
-
-
 @needs_redis
 async def test_the_metrics_say_whether_redis_can_be_reached(own_redis: RedisServer) -> None:
-    port = _free_port()
-    with machine(workers=2, backplane=own_redis.url, metrics=port) as server:
+    metrics = f"http://127.0.0.1:{free_port()}"
+
+    async def reachable() -> bool:
+        return (await values(metrics)).value("trunkline_backplane_reachable") == 1
+
+    with machine(workers=2, backplane=own_redis.url, metrics=metrics.removeprefix("http://")) as server:
         await served_by(server, 2)
-        assert _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1
+        assert await reachable()
         own_redis.stop()
         async with asyncio.timeout(30):
-            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 1:
+            while await reachable():
                 pass
         own_redis.start()
         async with asyncio.timeout(30):
-            while _value((await _pages(port, "metrics"))[0][1], "trunkline_backplane_reachable") == 0:
+            while not await reachable():
                 pass
-        text = (await _pages(port, "metrics"))[0][1]
-        assert _value(text, "trunkline_backplane_reconnects_total") >= 2
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-async def _pages(port: int, *paths: str) -> list[tuple[int, str]]:
-    found = []
-    async with web_client() as client:
-        for path in paths:
-            async with client.http.get(f"http://127.0.0.1:{port}/{path}") as response:
-                found.append((response.status, await response.text()))
-    return found
-
-
-def _value(text: str, name: str) -> float:
-    return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")))
-
-
-def _calls(text: str) -> float:
-    lines = [line for line in text.splitlines() if line.startswith("trunkline_tool_calls_total{")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
-
-
-async def test_workers_stop_when_their_supervisor_is_killed(two: Machine) -> None:
-    left = [child.pid for child in children(two)]
-    assert len(left) == 3
-    two.process.kill()
-    two.process.wait(10)
-    await until(lambda: not any(_alive(pid) for pid in left))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Machine) -> None:
-    async with web_client() as client:
-
-        async def call(**more: object) -> dict[str, Any]:
-            params = {
-                "name": "greet",
-                "arguments": {},
-                "_meta": {**META, META_CAPABILITIES: {"elicitation": {}}},
-                **more,
-            }
-            headers = {**modern_headers("tools/call", "greet"), "accept": BOTH}
-            async with client.http.post(two.url, json=request("tools/call", params), headers=headers) as response:
-                found: dict[str, Any] = (await response.json())["result"]
-                return found
-
-        asked = await call()
-        answers = {key: {"action": "accept", "content": {"value": "Ada"}} for key in asked["inputRequests"]}
-        result = await call(requestState=asked["requestState"], inputResponses=answers)
-        assert result["content"][0]["text"] == "hello Ada"
-
-
-async def test_without_a_backplane_a_session_is_served_by_all_workers(two: Machine) -> None:
-    async with web_client() as client:
-        await client.open(two)
-        served = {(await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
-        assert served == {str(pid) for pid in workers(two)}
-        assert await client.delete(two) in (200, 204)
-        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {404}
-
-
-async def test_without_a_backplane_a_question_is_answered_at_another_worker(two: Machine) -> None:
-    async with web_client() as client:
-        await client.open(two, {"elicitation": {}})
-        stream = await client.stream(two, tool("greet"))
-        asked = await stream.message()
-        answer = {"action": "accept", "content": {"value": "Ada"}}
-        # Each request is on a connection of its own, which reaches the next worker: one of two is another one.
-        assert (await client.post(two, notification("notifications/roots/list_changed")))[0] == 202
-        status, _ = await client.post(two, {"jsonrpc": "2.0", "id": asked["id"], "result": answer})
-        assert status == 202
-        assert (await stream.message())["result"]["content"][0]["text"] == "hello Ada"
-
-
-async def test_without_a_backplane_a_change_reaches_the_streams_of_all_workers(two: Machine) -> None:
-    async with web_client() as client:
-        await client.open(two)
-        stream = await client.get(two)
-        for number in range(4):
-            await client.post(two, tool("tick", number=number))
-        heard = [(await stream.message())["params"]["number"] for _ in range(4)]
-        assert sorted(heard) == [0, 1, 2, 3]
-
-
-async def test_without_a_backplane_all_workers_have_the_same_handles() -> None:
-    with machine(workers=2, key=None, program=KEEPING) as server:
-        served: set[str] = set()
-        async with Client(server.url, revision=STATELESS) as client:
-            draft = await _text(client, "start")
-        for number in range(1, 7):
-            async with Client(server.url, revision=STATELESS) as client:
-                found, pid = (await _text(client, "add", {"draft": draft})).split()
-                assert int(found) == number
-                served.add(pid)
-        assert served == {str(pid) for pid in workers(server)}
-
-
-async def test_without_a_backplane_all_workers_have_the_same_tasks() -> None:
-    with machine(workers=2, key=None, program=KEEPING) as server:
-        async with Client(server.url, revision=STATELESS) as client:
-            id = (await client.start_task("work")).id
-        asked: set[int] = set()
-        async with asyncio.timeout(30):
-            while len(asked) < 2:
-                async with Client(server.url, revision=STATELESS) as client:
-                    # The same connection, so the same worker.
-                    asked.add(int(await _text(client, "pid")))
-                    found = client.task(id)
-                    await found.refresh()
-                    assert found.status in ("working", "completed")
-        async with Client(server.url, revision=STATELESS) as client:
-            result = await client.task(id).result(timeout=30)
-            assert str(result.content[0].text).startswith("done by")  # type: ignore[union-attr]
-
-
-async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on(two: Machine) -> None:
-    async with web_client() as client:
-        await client.open(two)
-        before, old = workers(two), store(two)
-        os.kill(old, signal.SIGKILL)
-        await until(lambda: any(process_name(child) == "tl-store" and child.pid != old for child in children(two)))
-        assert sum((await served_by(two, 4)).values()) == 4
-        async with asyncio.timeout(30):
-            while (status := (await client.post(two, tool("pid")))[0]) != 404:
-                assert status in (200, 503)
-        client.session = ""
-        await client.open(two)
-        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {200}
-        assert workers(two) == before
-
-
-async def test_what_the_workers_share_outlives_their_replacement(two: Machine) -> None:
-    async with web_client() as client:
-        await client.open(two)
-        before = workers(two)
-        two.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(60):
-            while workers(two) & before or len(workers(two)) != 2:
-                assert (await client.post(two, tool("pid")))[0] == 200
-        assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {200}
-
-
-async def _text(client: Client, name: str, arguments: dict[str, Any] | None = None) -> str:
-    return str((await client.call_tool(name, arguments or {})).content[0].text)  # type: ignore[union-attr]
-
-
-@needs_redis
-async def test_with_a_backplane_a_session_is_served_by_all_workers(shared_redis: RedisServer) -> None:
-    with machine(workers=2, backplane=shared_redis.url) as server:
-        async with web_client() as client:
-            await client.open(server)
-            served = {(await client.post(server, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
-            assert served == {str(pid) for pid in workers(server)}
+        assert ((await values(metrics)).value("trunkline_backplane_reconnects_total") or 0) >= 2
 
 
 def test_a_worker_that_cannot_start_ends_the_supervisor() -> None:
@@ -404,11 +384,6 @@ def test_a_number_of_workers_must_be_one(given: object) -> None:
 
     with pytest.raises(ConfigError, match="workers="):
         worker_count(given)
-
-
-def test_an_unknown_option_is_reported_before_anything_starts() -> None:
-    with pytest.raises(TypeError, match="did you mean 'port'"):
-        Server("test").run("http", workers=2, prot=1)  # type: ignore[call-arg]
 
 
 def test_several_workers_need_processes_of_their_own() -> None:

@@ -5,7 +5,8 @@ commands take time and overtake each other, an answer may be lost after the comm
 call fails until a probe succeeds. Appends are sent in groups and in order, and repeated until they are answered; the
 engine does each once. Channels have a connection of their own, whose messages arrive in order, until it breaks: what is
 under way is lost, and the subscribers are told once it is there again. A restart breaks every connection; a failover
-also takes the contents back to an earlier time, which is a new generation.
+also takes the contents back to an earlier time. With them go the counts of acknowledged writes, from which a worker
+notices it, as the scripts of the backplane on Redis do: then a new generation begins.
 """
 
 from __future__ import annotations
@@ -41,16 +42,33 @@ class Faults:
         self.latency = latency
 
 
+class _Process:
+    """The hash of a process, as the scripts for Redis keep it: how much it has written."""
+
+    __slots__ = ("last", "outcomes", "writes")
+
+    def __init__(self) -> None:
+        self.writes = 0
+        #: The number of the last append, and the outcomes of all.
+        self.last = 0
+        self.outcomes: dict[int, Any] = {}
+
+
 class Engine:
     """What all workers share: the contents, and whether they can be reached."""
 
     #: Whether a repeated append is done again; see `broken`.
     repeats_appends = False
+    #: Whether a write is done and counted although acknowledged ones are gone, so that the next check finds none gone.
+    counts_on = False
 
-    def __init__(self, loop: SimulationLoop, random: Random, trace: Callable[..., None]) -> None:
+    def __init__(
+        self, loop: SimulationLoop, random: Random, trace: Callable[..., None], violated: Callable[[str], None]
+    ) -> None:
         self.loop = loop
         self.random = random
         self.trace = trace
+        self.violated = violated
         self.actor: Actor = loop.actor("backplane")
         self.store = MemoryStore(now=lambda: EPOCH + loop.time(), random=random.randbytes)
         self.reachable = True
@@ -59,8 +77,11 @@ class Engine:
         #: Every entry that was added in this generation, by log; and the ids of those whose writers were told so.
         self.history: dict[str, list[Entry]] = {}
         self.acknowledged: set[str] = set()
-        #: When the last generation began, by the clock of the loop, and when the last worker noticed it.
+        #: The counts of the processes.
+        self.processes: dict[str, _Process] = {}
+        #: When writes were lost, by the clock of the loop, in which generation, and when the last worker noticed it.
         self.lost_at: float | None = None
+        self.lost_generation = ""
         self.noticed_at: float | None = None
         #: When the channels of a worker were there again the last time.
         self.heard_at = 0.0
@@ -92,12 +113,16 @@ class Engine:
         self._saved = copy.deepcopy(self._contents())
 
     def fail_over(self) -> None:
-        """Go back to the contents that were saved last: a new generation."""
-        store = self.store
+        """Go back to the contents that were saved last, if a worker that is alive loses acknowledged writes by that.
+
+        What only workers that have died wrote is missed by nobody.
+        """
         saved = copy.deepcopy(self._saved)
-        store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history = saved
-        store.generation = self.random.randbytes(8).hex()
-        self.lost_at, self.noticed_at = self.loop.time(), None
+        if not any(any(connection.missing_writes(saved[-1])) for connection in self.connections):
+            return
+        store = self.store
+        store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history, self.processes = saved
+        self.lost_at, self.noticed_at, self.lost_generation = self.loop.time(), None, store.generation
         self.admitted.clear()
         self.trace("lost writes, generation %s", store.generation)
         for connection in self.connections:
@@ -106,7 +131,20 @@ class Engine:
 
     def _contents(self) -> tuple[Any, ...]:
         store = self.store
-        return store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history
+        return store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history, self.processes
+
+    def process(self, name: str) -> _Process:
+        """Return the hash of a process."""
+        return self.processes.setdefault(name, _Process())
+
+    def check(self, name: str, acknowledged: int, writes: int, generation: str) -> tuple[str, bool]:
+        """Return the generation, and whether writes of a process are gone; then a new one begins."""
+        process = self.process(name)
+        lost = process.last < acknowledged or process.writes < writes
+        if lost and generation == self.store.generation:
+            self.store.generation = self.random.randbytes(8).hex()
+            self.trace("generation %s begins", self.store.generation)
+        return self.store.generation, lost
 
     def disconnect(self, connection: SimulatedBackplane) -> None:
         """Called when a worker is gone: it is no subscriber any more."""
@@ -121,7 +159,10 @@ class Engine:
 
     def check_noticed(self) -> None:
         """Look whether every worker knows the generation."""
-        known = all(each.generation in ("", self.store.generation) for each in self.connections)
+        generation = self.store.generation
+        known = generation != self.lost_generation and all(
+            each.generation in ("", generation) for each in self.connections
+        )
         self.noticed_at = (self.noticed_at or self.loop.time()) if known else None
 
     def unnoticed_since(self, began: float) -> bool:
@@ -169,13 +210,16 @@ class SimulatedBackplane:
         self._callbacks: list[Callable[[str], None]] = []
         self._down = False
         self._probing = False
-        #: Whether the engine lost writes, and this connection has not noticed it.
-        self._unaware = False
-        # Appends: those that wait, how many were numbered, and what the engine remembers of them.
+        #: The name of its hash, and how many writes and appends the engine has acknowledged.
+        self._process = f"{actor.name}.1"
+        self._writes = 0
+        self._acknowledged = 0
+        #: Whether the engine lost writes or appends of them, and this connection has not noticed it.
+        self._lost = (False, False)
+        # Appends: those that wait, and how many were numbered.
         self._waiting: deque[_Append] = deque()
         self._sending = False
         self._numbered = 0
-        self._outcomes: dict[int, Any] = {}
         # Channels: the epoch grows when the connection breaks, so that what is under way then is dropped.
         self._epoch = 0
         self._connected = False
@@ -285,6 +329,11 @@ class SimulatedBackplane:
         return not self._down and self._connected
 
     @property
+    def has_lost_writes(self) -> bool:
+        """Whether acknowledged writes are gone, and it has not noticed it."""
+        return any(self._lost)
+
+    @property
     def silent(self) -> bool:
         """Whether nothing arrives on its channels."""
         return self._mute or not self._connected
@@ -309,22 +358,37 @@ class SimulatedBackplane:
         if self not in engine.connections:
             engine.connections.append(self)
             self._connected = True
-        generation = await self._call("generation", "", self._engine_generation, checks=True)
-        self._found_generation(generation)
+        self._found_generation(*await self._call("check", "", self._run_check, checks=True))
+        self._check_until_noticed()
 
     async def aclose(self) -> None:
         self._engine.disconnect(self)
 
-    async def _engine_generation(self) -> str:
-        return self._engine.store.generation
+    async def _run_check(self) -> tuple[str, bool]:
+        return self._engine.check(self._process, self._acknowledged, self._writes, self._generation)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def _write(self, verb: str, name: str, operation: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        done = await self._call(verb, name, operation)
-        if self._unaware:
+        before, process = self._writes, self._process
+
+        async def counted() -> tuple[int, Any]:
+            found = self._engine.process(process)
+            if found.writes < before and not self._engine.counts_on:
+                return 0, None
+            if process == self._process and self._lost[0]:
+                self._engine.violated(f"{self._actor.name} goes on writing, although acknowledged writes are gone")
+            done = await operation()
+            found.writes += 1
+            return found.writes, done
+
+        writes, done = await self._call(verb, name, counted)
+        if writes <= before:
             # The count of this worker's writes went back.
-            self._check()
+            self._check_soon()
+            raise BackplaneUnavailable("the simulated backplane lost writes")
+        if process == self._process:
+            self._writes = max(self._writes, writes)
         return done
 
     async def _call(
@@ -404,20 +468,41 @@ class SimulatedBackplane:
     def _check(self) -> None:
         """Read the generation: whether acknowledged writes are still there."""
         if self._engine.reachable:
-            self._found_generation(self._engine.store.generation)
+            self._found_generation(*_result(self._run_check()))
+
+    def _check_soon(self) -> None:
+        self._loop.schedule(self._actor, 0.0, self._check)
+
+    def missing_writes(self, processes: Mapping[str, _Process]) -> tuple[bool, bool]:
+        """Return whether acknowledged writes of this worker are not among these, and whether appends are not."""
+        found = processes.get(self._process, _Process())
+        return found.writes < self._writes, found.last < self._acknowledged
 
     def writes_lost(self) -> None:
         """Called when the engine lost writes: noticed with the first failure, or by the regular check."""
-        self._unaware = True
+        self._lost = self.missing_writes(self._engine.processes)
         if self._engine.random.random() < 0.5:
             self._failed()
-        self._loop.schedule(self._actor, self._engine.random.random() * CHECK_SECONDS, self._check)
+        self._loop.schedule(self._actor, self._engine.random.random() * CHECK_SECONDS, self._check_until_noticed)
 
-    def _found_generation(self, generation: str) -> None:
-        before, self._generation, self._unaware = self._generation, generation, False
+    def _check_until_noticed(self) -> None:
+        """Check once a second; nothing is found while no writes were lost, so that it is left out then."""
+        if self._engine.lost_at is not None and self._engine.noticed_at is None:
+            self._check()
+            self._loop.schedule(self._actor, CHECK_SECONDS, self._check_until_noticed)
+
+    def _found_generation(self, generation: str, lost: bool) -> None:
+        before, self._generation = self._generation, generation
+        if lost:
+            # What was counted is gone: count from zero, in a hash of another name.
+            name, _, number = self._process.rpartition(".")
+            self._process = f"{name}.{int(number) + 1}"
+            self._writes = self._acknowledged = self._numbered = 0
+            for append in self._waiting:
+                append.number = 0
         self._engine.check_noticed()
         if before and before != generation:
-            self._outcomes.clear()
+            self._lost = (False, False)
             for callback in self._callbacks:
                 callback(generation)
 
@@ -442,8 +527,10 @@ class SimulatedBackplane:
                 if not append.number:
                     self._numbered += 1
                     append.number = self._numbered
+            process = self._process
+            work = partial(self._append_all, process, self._acknowledged, [(each.number, each) for each in group])
             try:
-                outcomes = await self._call("appends", str(group[0].number), partial(self._append_all, group))
+                outcomes = await self._call("appends", str(group[0].number), work)
             except BackplaneUnavailable:
                 outcomes = None
             if outcomes is None:
@@ -452,21 +539,27 @@ class SimulatedBackplane:
                     _set_failure(append.future)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            if process == self._process:
+                self._acknowledged = group[-1].number
             for append, outcome in zip(group, outcomes, strict=True):
                 self._waiting.remove(append)
                 if not append.future.done():
                     append.future.set_result(outcome)
         self._sending = False
 
-    async def _append_all(self, group: list[_Append]) -> list[Any] | None:
-        if self._unaware:
+    async def _append_all(self, name: str, acknowledged: int, group: Sequence[tuple[int, _Append]]) -> list[Any] | None:
+        process = self._engine.process(name)
+        if process.last < acknowledged:
             # Acknowledged appends are gone: nothing is done before the new generation is known.
-            self._loop.schedule(self._actor, 0.0, self._check)
+            self._check_soon()
             return None
-        for append in group:
-            if append.number not in self._outcomes or self._engine.repeats_appends:
-                self._outcomes[append.number] = await append.operation()
-        return [self._outcomes[append.number] for append in group]
+        if name == self._process and self._lost[1]:
+            self._engine.violated(f"{self._actor.name} goes on appending, although acknowledged appends are gone")
+        for number, append in group:
+            if number not in process.outcomes or self._engine.repeats_appends:
+                process.outcomes[number] = await append.operation()
+                process.last = max(process.last, number)
+        return [process.outcomes[number] for number, _ in group]
 
     # --- channels ----------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,8 @@ class SessionRecord:
         #: The ids of the events of its GET stream, and what was in them.
         self.received: list[str] = []
         self.ticks: list[int] = []
-        self.updates: list[str] = []
+        #: The resources whose changes it was notified of, each with the id of the event.
+        self.updates: list[tuple[str, str]] = []
         #: When each subscription was acknowledged; and those whose outcome is unknown.
         self.subscribed: dict[str, float] = {}
         self.uncertain: set[str] = set()
@@ -314,9 +315,8 @@ class SimulatedClient:
         await self.call("tick", {"number": number})
 
     async def touch(self) -> None:
-        """Change a resource that was not changed yet."""
-        uri = self.world.next_touch()
-        if uri is not None:
+        """Change a resource, once or several times in a row."""
+        for uri in self.world.next_touches():
             await self.call("touch", {"uri": uri})
 
     async def subscribe(self) -> None:
@@ -551,7 +551,8 @@ class SimulatedClient:
 
     def _not_kept(self, session: SessionRecord, last: str) -> None:
         """Called when an event is not kept that the client has received: that needs a reason."""
-        if not self.world.is_terminated(session.key) and not self.is_lost(session):
+        unnoticed = self.world.engine.unnoticed_since(self.world.loop.time())
+        if not (self.world.is_terminated(session.key) or self.is_lost(session) or unnoticed):
             self.world.violated(f"the event {last} is not kept any more")
 
     def _refused(self, session: SessionRecord, status: int, began: float) -> str:
@@ -638,12 +639,12 @@ class SimulatedClient:
                         last = self._check_order(last, event)
                         session.received.append(last)
                         if event.data:
-                            self._noticed(session, decode(event.data))
+                            self._noticed(session, last, decode(event.data))
             except ConnectionBroken:
                 pass
             await asyncio.sleep(0.05 + world.random.random() * 0.3)
 
-    def _noticed(self, session: SessionRecord, message: dict[str, Any]) -> None:
+    def _noticed(self, session: SessionRecord, id: str, message: dict[str, Any]) -> None:
         method = message.get("method")
         if method == TICK:
             number = message["params"]["number"]
@@ -658,9 +659,10 @@ class SimulatedClient:
             self.world.trace("hears of %s", uri)
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
             ends = self.world.is_terminated(session.key) or self.world.engine.lost_at is not None
-            if uri in session.updates and not ends:
-                self.world.violated(f"{self.actor.name} heard of {uri} twice")
-            session.updates.append(uri)
+            session.updates.append((uri, id))
+            heard, changed = sum(each == uri for each, _ in session.updates), len(self.world.changes(uri))
+            if heard > changed and not ends:
+                self.world.violated(f"{self.actor.name} heard {heard} times of {uri}, which changed {changed} times")
         else:
             self._receive(session, message, None)
 

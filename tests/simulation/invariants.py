@@ -5,13 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from tests.simulation.clients import SimulatedClient
+from tests.simulation.loop import EPOCH
 from tests.simulation.stateless import StatelessClient
 from tests.simulation.tools import RETRY
 from tests.simulation.world import World
-from trunkline.backplane.interface import Entry
+from trunkline.backplane.interface import Entry, entry_position
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LoggedEvent
 
-__all__ = ["check_events", "check_limits", "check_listeners", "check_notices", "check_sessions", "check_tasks"]
+__all__ = [
+    "check_events",
+    "check_limits",
+    "check_listeners",
+    "check_lost_writes",
+    "check_notices",
+    "check_sessions",
+    "check_tasks",
+]
 
 _event = msgspec.msgpack.Decoder(LoggedEvent)
 
@@ -62,33 +71,43 @@ def _readable(log: list[Entry]) -> list[str]:
 def check_notices(world: World, clients: list[SimulatedClient]) -> None:
     """Check that each change was stored, unless its worker died first, and that each session has heard of it."""
     announced = world.announced()
-    text = b"\n".join(entry.data for entry in world.engine.history.get("announcements", []))
     for number in world.ticks.keys() - announced - world.unannounced - world.lost_ticks:
         world.violated(f"the tick {number} was not announced")
     for client in clients:
         for session in client.sessions:
             if world.is_terminated(session.key) or client.is_lost(session) or session.ended:
                 continue
-            vanished = b"\n".join(event.data for event in client.vanished(session))
+            vanished_events = client.vanished(session)
+            vanished = b"\n".join(event.data for event in vanished_events)
             for number, at in world.tick_times.items():
                 missed = number in announced and number not in session.ticks
                 if at > session.opened and missed and b'{"number":%d}' % number not in vanished:
                     world.violated(f"{client.actor.name} has not heard the tick {number}")
-            for uri, at in world.touch_times.items():
-                since = session.subscribed.get(uri)
-                missed = uri.encode() in text and uri not in session.updates
-                if since is not None and at > since and missed and uri.encode() not in vanished:
-                    world.violated(f"{client.actor.name} has not heard of {uri}")
+            for uri, since in session.subscribed.items():
+                told = [id for heard, id in session.updates if heard == uri]
+                told += [event.id or "" for event in vanished_events if uri.encode() in event.data]
+                # A notice that was stored after a change is enough: its client reads the resource after it.
+                told_last = max(map(_position, told), default=(0, 0))
+                changed_last = max((_position(entry.id) for entry in world.changes(uri)), default=(0, 0))
+                if changed_last[0] > (EPOCH + since) * 1000 and told_last < changed_last:
+                    world.violated(f"{client.actor.name} has not heard of the last change of {uri}")
+
+
+def _position(id: str) -> tuple[int, int]:
+    return entry_position(id) or (0, 0)
 
 
 def check_listeners(world: World, clients: list[StatelessClient]) -> None:
     """Check that each listen stream which is open has heard of every change since it was acknowledged."""
-    text = b"\n".join(entry.data for entry in world.engine.history.get("announcements", []))
     for client in clients:
         for stream in client.streams:
             for uri in stream.uris:
                 since = stream.acknowledged
-                told = since is not None and world.touch_times.get(uri, -1.0) > since and uri.encode() in text
+                before = [at for at in world.touched.get(uri, ()) if since is None or at <= since]
+                # More announcements than changes before: at least one of them is of a change since then. After lost
+                # writes a change may be announced twice.
+                told = since is not None and len(world.changes(uri)) > len(before)
+                told = told and not (before and world.engine.lost_at is not None)
                 if stream.open and told and uri not in stream.heard:
                     world.violated(f"{client.actor.name} has not heard of {uri} on its listen stream")
 
@@ -99,6 +118,12 @@ def check_tasks(world: World) -> None:
         most = 1 + RETRY if tool == "safe_job" else 1
         if world.ran.get(key, 0) > most:
             world.violated(f"the task {key} of {tool} ran {world.ran[key]} times")
+
+
+def check_lost_writes(world: World) -> None:
+    """Check that a new generation has begun, and every worker knows it, if acknowledged writes were lost."""
+    if world.engine.unnoticed_since(world.loop.time()):
+        world.violated("lost writes were not noticed")
 
 
 def check_limits(world: World) -> None:

@@ -15,6 +15,7 @@ from tests.simulation.invariants import (
     check_events,
     check_limits,
     check_listeners,
+    check_lost_writes,
     check_notices,
     check_sessions,
     check_tasks,
@@ -162,6 +163,7 @@ async def _settle(world: World, clients: list[SimulatedClient], stateless: list[
     check_notices(world, clients)
     check_listeners(world, stateless)
     check_limits(world)
+    check_lost_writes(world)
     check_tasks(world)
     await check_sessions(world, clients)
 

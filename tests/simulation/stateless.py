@@ -107,9 +107,8 @@ class StatelessClient:
         self._check_text(answer, f"{key}:answer to {key}")
 
     async def touch(self) -> None:
-        """Change a resource that was not changed yet."""
-        if (uri := self.world.next_touch()) is not None:
-            # Once: a second call would change it again.
+        """Change a resource, once or several times in a row."""
+        for uri in self.world.next_touches():
             await self._attempt("tools/call", {"name": "touch", "arguments": {"uri": uri}})
 
     # --- calls whose state is shared ---------------------------------------------------------------------------------
@@ -232,9 +231,10 @@ class StatelessClient:
             if uri not in stream.uris:
                 world.violated(f"{self.actor.name} is not subscribed to {uri}")
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
-            if uri in stream.heard and world.engine.lost_at is None and not stream.early:
-                world.violated(f"{self.actor.name} heard of {uri} twice")
             stream.heard.append(uri)
+            heard, changed = stream.heard.count(uri), len(world.touched.get(uri, ()))
+            if heard > changed and world.engine.lost_at is None and not stream.early:
+                world.violated(f"{self.actor.name} heard {heard} times of {uri}, which changed {changed} times")
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from tests.simulation.broken import BROKEN, SEEDS
 from tests.simulation.loop import SimulationLoop, virtual_time
 from tests.simulation.run import simulate
 
-#: The seeds of the ordinary tests, in parts that take a few seconds each.
-PARTS = [range(start, start + 50) for start in range(0, 200, 50)]
+#: The seeds that are always tried, and those that are tried with the slow tests.
+SEEDS_ALWAYS = range(40)
+SEEDS_SLOW = range(40, 240)
 #: A seed in which workers crash, the backplane is restarted and connections break.
 BUSY = 692
 
@@ -28,7 +29,7 @@ def running_loop_is_left_alone() -> Iterator[None]:
     assert asyncio._get_running_loop() is None
 
 
-@pytest.mark.parametrize("seeds", PARTS, ids=str)
+@pytest.mark.parametrize("seeds", [SEEDS_ALWAYS, pytest.param(SEEDS_SLOW, marks=pytest.mark.slow)], ids=str)
 def test_the_invariants_hold(seeds: range) -> None:
     assert {seed: found for seed in seeds if (found := simulate(seed).violations)} == {}
 

@@ -20,7 +20,7 @@ RETRY = 5
 STATE_BYTES = 2048
 #: A notification to every session.
 TICK = "simulation/tick"
-#: The resources that sessions subscribe to; each changes at most once in a run.
+#: The resources that sessions subscribe to; each may change several times, also within moments.
 RESOURCES: tuple[str, ...] = tuple(f"note://{number}" for number in range(6))
 
 
@@ -83,7 +83,7 @@ def add_tools(server: Server, worker: SimulatedWorker) -> None:
     async def touch(uri: str) -> str:
         """Change a resource."""
         server.changed(uri)
-        world.touches[uri] = worker
+        world.touched.setdefault(uri, []).append(world.loop.time())
         return uri
 
     async def limited() -> bool:

@@ -18,6 +18,7 @@ from tests.simulation.backplane import TIMEOUT, Engine, Faults, SimulatedBackpla
 from tests.simulation.loop import Actor, SimulationLoop
 from tests.simulation.tools import RESOURCES, STATE_BYTES, add_tools, tick_mark
 from trunkline import Server
+from trunkline.backplane.interface import Entry
 from trunkline.protocol.limits import Limits
 from trunkline.server.task_options import TaskSettings
 from trunkline.transports.http.server.endpoint import Endpoint
@@ -283,7 +284,7 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.violations: list[str] = []
         self.actor = self.loop.actor("world")
-        self.engine = Engine(self.loop, self.random, self.trace)
+        self.engine = Engine(self.loop, self.random, self.trace, self.violated)
         self.workers: list[SimulatedWorker | None] = []
         self.started = 0
         #: How often the part of a response breaks its connection.
@@ -296,13 +297,13 @@ class World:
         self.jobs: dict[str, str] = {}
         #: The keys of the tasks whose handlers have returned.
         self.completed: set[str] = set()
-        #: The workers at which each tick and each change happened.
+        #: The worker at which each tick happened.
         self.ticks: dict[int, SimulatedWorker] = {}
-        self.touches: dict[str, SimulatedWorker] = {}
         #: When each tick happened, and when each of them was about to happen.
         self.ticked_at: dict[int, float] = {}
         self.tick_times: dict[int, float] = {}
-        self.touch_times: dict[str, float] = {}
+        #: When each resource changed.
+        self.touched: dict[str, list[float]] = {}
         #: The ticks that died with a worker before they were stored, and those that were lost with other writes.
         self.unannounced: set[int] = set()
         self.lost_ticks: set[int] = set()
@@ -313,7 +314,6 @@ class World:
         self.calm = False
         #: How often something larger fails: a worker, a connection, the backplane.
         self.mischief = 0.0
-        self._untouched = list(RESOURCES)
         #: The limit that all clients share.
         self.rate, self.burst = 2.0, 3
         #: Reads session ids, as every worker does.
@@ -354,13 +354,9 @@ class World:
         self.tick_times[number] = self.loop.time()
         return number
 
-    def next_touch(self) -> str | None:
-        """Return a resource that was not changed yet."""
-        if not self._untouched:
-            return None
-        uri = self._untouched.pop()
-        self.touch_times[uri] = self.loop.time()
-        return uri
+    def next_touches(self) -> list[str]:
+        """Return a resource, once for each time that it is to change now."""
+        return [RESOURCES[int(self.random.random() * len(RESOURCES))]] * (1 + int(self.random.random() * 3))
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -379,7 +375,8 @@ class World:
     def crash_worker(self, slot: int) -> None:
         """Kill the worker in a place."""
         worker = self.workers[slot]
-        if worker is not None:
+        # One that dies before it has noticed lost writes takes the knowledge of them with it: nobody could notice.
+        if worker is not None and not worker.backplane.has_lost_writes:
             self.trace("%s crashes", worker.actor.name)
             self.workers[slot] = None
             self.crashed_at = self.loop.time()
@@ -397,6 +394,10 @@ class World:
         """Return the ticks that are stored."""
         text = b"\n".join(entry.data for entry in self.engine.history.get("announcements", []))
         return {number for number in self.ticks if tick_mark(number) in text}
+
+    def changes(self, uri: str) -> list[Entry]:
+        """Return the announcements that a resource has changed."""
+        return [entry for entry in self.engine.history.get("announcements", ()) if uri.encode() in entry.data]
 
     def fail_over(self) -> None:
         """Let the backplane lose writes."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from trunkline import Server
+from trunkline import Context, Server, ToolError
+from trunkline.errors import RequestFailed
 
-__all__ = ["Answer", "Samples", "free_port", "get", "over_http", "samples"]
+__all__ = ["Answer", "Samples", "free_port", "get", "over_http", "samples", "shop"]
 
 
 class Answer(NamedTuple):
@@ -46,6 +47,28 @@ def samples(text: str) -> Samples:
             for sample in family.samples
         }
     )
+
+
+def shop(*more: Callable[..., Any], name: str = "shop") -> Server:
+    """Return a server whose tools succeed, fail, fail with a protocol error and ask."""
+
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    async def fail() -> str:
+        """Fail."""
+        raise ToolError("secret-argument")
+
+    async def explode() -> str:
+        """Fail with a protocol error."""
+        raise RequestFailed("no", code=-31999)
+
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return str((await ctx.elicit("Name?", str)).data)
+
+    return Server(name, tools=[add, fail, explode, ask, *more])
 
 
 def free_port() -> int:

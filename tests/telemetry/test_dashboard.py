@@ -39,14 +39,10 @@ async def _metrics(folder: Path) -> dict[str, tuple[str, ...]]:
         return {each.name: each.labels for each in metrics.registry.metrics}
 
 
-async def test_every_metric_that_the_dashboard_names_exists_and_every_metric_is_on_it(tmp_path: Path) -> None:
+async def test_every_metric_is_on_the_dashboard_and_every_name_and_label_there_exists(tmp_path: Path) -> None:
     known = await _metrics(tmp_path)
     named = {_base(name, set(known)) for text in _expressions() for name in _NAME.findall(text)}
     assert named == set(known)
-
-
-async def test_every_label_that_the_dashboard_names_exists(tmp_path: Path) -> None:
-    known = await _metrics(tmp_path)
     for text in _expressions():
         labels = {label for name in _NAME.findall(text) for label in known[_base(name, set(known))]} | _LABELS
         assert {each.strip() for group in _BY.findall(text) for each in group.split(",")} <= labels, text

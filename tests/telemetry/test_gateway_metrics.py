@@ -9,27 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.host.gateway.support import NEW, Web, allow, over_http, until
-from tests.telemetry.support import free_port, get, samples
+from tests.telemetry.support import free_port, get, samples, shop
 from trunkline import Server
 from trunkline.errors import RequestFailed
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
-
-
-def shop() -> Server:
-    server = Server("what the server calls itself")
-
-    @server.tool
-    async def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
-
-    @server.tool
-    async def explode() -> str:
-        """Fail with a protocol error."""
-        raise RequestFailed("no", code=-31999)
-
-    return server
 
 
 @asynccontextmanager
@@ -43,7 +27,10 @@ async def gateway(folder: Path, servers: Any) -> AsyncIterator[tuple[Web, Host, 
 
 
 async def test_calls_are_counted_by_server(tmp_path: Path) -> None:
-    async with gateway(tmp_path, {"s": shop()}) as (web, _, metrics), web.client(NEW) as client:
+    async with (
+        gateway(tmp_path, {"s": shop(name="what the server calls itself")}) as (web, _, metrics),
+        web.client(NEW) as client,
+    ):
         await client.call_tool("s__add", {"a": 1, "b": 2})
         with suppress(RequestFailed):
             await client.call_tool("s__explode")
@@ -58,7 +45,7 @@ async def test_calls_are_counted_by_server(tmp_path: Path) -> None:
     assert found.value("trunkline_upstream_restarts_total", server="s") == 0
     assert found.value("trunkline_upstream_calls_in_flight", server="s") == 0
     assert found.value("trunkline_upstream_queue", server="s") == 0
-    assert found.value("trunkline_upstream_tools", server="s") == 2
+    assert found.value("trunkline_upstream_tools", server="s") == 4
     assert found.value("trunkline_errors_total", code="-31999") == 1
     assert (found.value("trunkline_sent_bytes_total") or 0) > 0
     assert "what the server calls itself" not in answer.text

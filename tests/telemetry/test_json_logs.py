@@ -83,23 +83,19 @@ async def _lines(command: list[str], *, env: dict[str, str] | None = None) -> li
     return [json.loads(line) for line in text.splitlines()]
 
 
-def _check(lines: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("command", "chosen"),
+    [(["-m", "trunkline", "run", "--log-format", "json"], {}), ([], {"TRUNKLINE_LOG_FORMAT": "json"})],
+    ids=["option of the command line", "environment of an own program"],
+)
+async def test_lines_of_tools_name_their_request_and_trace(
+    command: list[str], chosen: dict[str, str], tmp_path: Path
+) -> None:
+    program = tmp_path / "tiny.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    lines = await _lines([sys.executable, *command, str(program)], env={**os.environ, **chosen})
     by_message = {line["message"]: line for line in lines}
     for message in ("bought tea", "sold tea"):
         line = by_message[message]
         assert (line["method"], line["trace_id"], line["logger"]) == ("tools/call", TRACE, "shop")
         assert line["request_id"]
-
-
-async def test_lines_of_tools_name_their_request_and_trace(tmp_path: Path) -> None:
-    program = tmp_path / "tiny.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    _check(await _lines([sys.executable, "-m", "trunkline", "run", "--log-format", "json", str(program)]))
-
-
-@pytest.mark.parametrize("command", [["-m", "trunkline", "run"], []], ids=["command-line", "own-program"])
-async def test_the_environment_chooses_the_format_too(command: list[str], tmp_path: Path) -> None:
-    program = tmp_path / "tiny.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    environment = {**os.environ, "TRUNKLINE_LOG_FORMAT": "json"}
-    _check(await _lines([sys.executable, *command, str(program)], env=environment))

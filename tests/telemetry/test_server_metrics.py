@@ -11,35 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.telemetry.support import free_port, get, over_http, samples
-from trunkline import Client, ConfigError, Context, Server, ToolError
+from tests.telemetry.support import free_port, get, over_http, samples, shop
+from trunkline import Client, ConfigError, Server
 from trunkline.errors import RequestFailed
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.server.replacement import ReplaceableServer
 
 OLD, NEW = NEWEST_HANDSHAKE.name, NEWEST.name
 ERAS = pytest.mark.parametrize("era", [OLD, NEW], ids=["handshake", "stateless"])
-
-
-def shop(**options: Any) -> Server:
-    server = Server("shop", **options)
-
-    @server.tool
-    async def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
-
-    @server.tool
-    async def fail() -> str:
-        """Fail."""
-        raise ToolError("secret-argument")
-
-    @server.tool
-    async def name(ctx: Context) -> str:
-        """Ask."""
-        return str((await ctx.elicit("Name?", str)).data)
-
-    return server
 
 
 @ERAS
@@ -58,20 +37,12 @@ async def test_requests_are_counted_by_method_outcome_and_era(era: str) -> None:
     assert found.value("trunkline_tool_calls_total", tool="add", outcome="ok") == 1
     assert found.value("trunkline_tool_call_duration_seconds_count", tool="add") == 1
     assert found.value("trunkline_requests_in_flight") == 0
+    assert found.value("trunkline_errors_total", code="-32602") == 1
     assert found.label_values("trunkline_tool_calls_total", "tool") == {"add", "fail", "other"}
     assert (found.value("trunkline_received_bytes_total") or 0) > 100
     assert (found.value("trunkline_sent_bytes_total") or 0) > 100
     assert "secret-argument" not in answer.text
     assert "made-up" not in answer.text
-
-
-@ERAS
-async def test_errors_are_counted_by_code(era: str) -> None:
-    async with over_http(shop()) as (url, metrics), Client(url, revision=era) as client:
-        with suppress(RequestFailed):
-            await client.call_tool("nothing")
-        found = samples((await get(metrics)).text)
-    assert found.value("trunkline_errors_total", code="-32602") == 1
 
 
 async def test_a_method_that_a_caller_made_up_is_no_label() -> None:
@@ -96,7 +67,7 @@ async def test_questions_to_clients_are_counted(era: str) -> None:
             return "Ada"
 
         async with Client(url, revision=era, elicitation=answer) as client:
-            assert (await client.call_tool("name")).data == "Ada"
+            assert (await client.call_tool("ask")).data == "Ada"
         found = samples((await get(metrics)).text)
     # In the stateless era the question is a result: the server waits for nothing.
     assert pending == [1 if era == OLD else None]
@@ -205,15 +176,11 @@ async def test_a_failed_lifespan_is_not_ready() -> None:
 # --- the listener ----------------------------------------------------------------------------------------------------
 
 
-async def test_another_path_is_not_found() -> None:
-    async with over_http(shop()) as (_, metrics):
-        assert (await get(metrics, "/")).status == 404
-
-
-async def test_a_page_under_another_name_reads_nothing() -> None:
+async def test_a_page_under_another_name_or_path_reads_nothing() -> None:
     async with over_http(shop()) as (_, metrics):
         assert (await get(metrics, Host="attacker.example")).status == 403
         assert (await get(metrics, Host="localhost:1")).status == 200
+        assert (await get(metrics, "/")).status == 404
 
 
 async def _raw(metrics: str, data: bytes) -> bytes:

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.host.gateway.support import on_stage
-from tests.telemetry.support import over_http
-from trunkline import Client, Context, Server, ToolError
+from tests.telemetry.support import over_http, shop
+from trunkline import Client, Context
 from trunkline.errors import RequestFailed
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
@@ -30,14 +30,12 @@ EXPORTER = InMemorySpanExporter()
 
 
 @pytest.fixture(autouse=True)
-def spans() -> Iterator[InMemorySpanExporter]:
-    """Record the spans of one test; a process sets its provider once."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
-        trace.set_tracer_provider(provider)
-    EXPORTER.clear()
-    yield EXPORTER
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Record the spans of one test; the provider of the process is what it was afterwards."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield
     EXPORTER.clear()
 
 
@@ -50,31 +48,15 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def shop() -> Server:
-    server = Server("shop")
-
-    @server.tool
-    async def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
-
-    @server.tool
-    async def fail() -> str:
-        """Fail."""
-        raise ToolError("secret-argument")
-
-    @server.tool
-    async def carried(ctx: Context) -> dict[str, Any]:
-        """Return the trace context of the request, and that of the handler."""
-        meta = read_meta(ctx._exchange.params)
-        current = trace.get_current_span().get_span_context()
-        return {
-            "traceparent": meta.get("traceparent"),
-            "span": f"{current.span_id:016x}",
-            "bag": baggage.get_baggage("k"),
-        }
-
-    return server
+async def carried(ctx: Context) -> dict[str, Any]:
+    """Return the trace context of the request, and that of the handler."""
+    meta = read_meta(ctx._exchange.params)
+    current = trace.get_current_span().get_span_context()
+    return {
+        "traceparent": meta.get("traceparent"),
+        "span": f"{current.span_id:016x}",
+        "bag": baggage.get_baggage("k"),
+    }
 
 
 @ERAS
@@ -108,7 +90,7 @@ async def test_context_crosses_http() -> None:
 async def test_a_tool_sees_its_span_and_the_baggage_of_the_caller(era: str) -> None:
     token = context.attach(baggage.set_baggage("k", "v"))
     try:
-        async with Client(shop(), revision=era) as client:
+        async with Client(shop(carried), revision=era) as client:
             data = (await client.call_tool("carried")).data
     finally:
         context.detach(token)
@@ -122,7 +104,7 @@ async def test_a_tool_sees_its_span_and_the_baggage_of_the_caller(era: str) -> N
 
 @ERAS
 async def test_a_context_that_the_caller_sets_is_kept(era: str) -> None:
-    async with Client(shop(), revision=era) as client:
+    async with Client(shop(carried), revision=era) as client:
         await client.call_tool("add", {"a": 1, "b": 2}, meta={"traceparent": PARENT})
         arguments = {"name": "carried", "arguments": {}, "_meta": {"traceparent": PARENT}}
         await client.request("tools/call", arguments)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import MEMORY, Origin
 from trunkline.protocol.jsonrpc import (
@@ -99,12 +98,9 @@ def pong(incoming: Incoming) -> list[Message]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_comments_at_the_head_are_the_title() -> None:
-    assert Recording.parse(f"# One\n# two\n\n{LINE}\n# later\n").title == "One\ntwo"
-
-
-def test_comments_and_empty_lines_between_messages_are_left_out() -> None:
-    assert len(Recording.parse(f"{LINE}\n\n# note\n{LINE}\n").entries) == 2
+def test_comments_at_the_head_are_the_title_and_others_are_left_out() -> None:
+    one = Recording.parse(f"# One\n# two\n\n{LINE}\n\n# note\n{LINE}\n# later\n")
+    assert (one.title, len(one.entries)) == ("One\ntwo", 2)
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
@@ -118,11 +114,6 @@ def test_a_line_that_is_no_entry_is_named_by_file_and_line(tmp_path: Path) -> No
     path.write_text(f'{LINE}\n{{"from":"nobody"}}\n')
     with pytest.raises(ConfigError, match=r"bad\.jsonl, line 2"):
         Recording.load(path)
-
-
-def test_the_entries_of_one_side_can_be_had_alone() -> None:
-    both = recording(LINE, '{"from":"server","message":{"jsonrpc":"2.0","id":1,"result":{}}}')
-    assert [entry.json["result"] for entry in both.sent_by("server")] == [{}]
 
 
 def test_an_entry_without_a_message_has_neither_json_nor_a_decoded_form() -> None:
@@ -144,7 +135,7 @@ def test_a_recorder_keeps_both_directions_in_order() -> None:
     )
 
 
-def test_a_recorder_changes_nothing_on_the_way() -> None:
+async def test_a_recorder_changes_nothing_on_the_way() -> None:
     far, owner = FarEnd(), Owner()
     recorder = Recorder(far, side="client")
     recorder.attach(owner)
@@ -152,18 +143,9 @@ def test_a_recorder_changes_nothing_on_the_way() -> None:
     recorder.send([request])
     recorder.message_received(answer, MEMORY)
     recorder.eof_received(about=7)
+    await recorder.drain()
+    await recorder.aclose()
     assert (far.receiver, far.sent, owner.received, owner.ends) == (recorder, [request], [answer], [(None, 7)])
-
-
-def test_a_recorder_passes_waiting_and_closing_on() -> None:
-    far = FarEnd()
-
-    async def main() -> None:
-        recorder = Recorder(far, side="client")
-        await recorder.drain()
-        await recorder.aclose()
-
-    run_async(main())
     assert (far.drained, far.closed) == (1, 1)
 
 
@@ -184,21 +166,13 @@ def test_a_recorder_keeps_a_batch_as_one_line() -> None:
 # --- playing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_stands_beside_the_recorded_one() -> None:
-    script = recording(LINE, '{"from":"server","message":{"jsonrpc":"2.0","id":1,"result":{"was":1}}}')
-
-    answer = (await replay(script, Clerk(pong))).answer("ping")
-    assert (answer.recorded, answer.result, answer.error, answer.same) == (script.entries[1].json, {}, None, False)
-
-
-async def test_an_answer_that_did_not_change_is_the_same() -> None:
-    script = recording(LINE, '{"from":"server","message":{"jsonrpc":"2.0","id":1,"result":{}}}')
-
-    assert (await replay(script, Clerk(pong))).answer("ping").same
-
-
-async def test_a_method_the_recording_lacks_is_a_key_error() -> None:
-    outcome = await replay(recording(LINE), Clerk(pong))
+@pytest.mark.parametrize(("recorded", "same"), [('{"was":1}', False), ("{}", True)], ids=["changed", "the same"])
+async def test_an_answer_stands_beside_the_recorded_one(recorded: str, same: bool) -> None:
+    script = recording(LINE, f'{{"from":"server","message":{{"jsonrpc":"2.0","id":1,"result":{recorded}}}}}')
+    outcome = await replay(script, Clerk(pong))
+    answer = outcome.answer("ping")
+    (entry,) = script.sent_by("server")
+    assert (answer.recorded, answer.result, answer.error, answer.same) == (entry.json, {}, None, same)
     with pytest.raises(KeyError):
         outcome.answer("tools/list")
 

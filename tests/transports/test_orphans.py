@@ -15,7 +15,7 @@ import pytest
 
 from tests.transports.processes import PROGRAMS, alive, gone_within
 
-ROUNDS = int(os.environ.get("TRUNKLINE_ORPHAN_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("TRUNKLINE_ORPHAN_ROUNDS", "2"))
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 

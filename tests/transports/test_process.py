@@ -23,6 +23,9 @@ from trunkline.protocol.limits import Limits
 from trunkline.testing.link_check import RecordingReceiver
 from trunkline.transports.process import ProcessLink, server_environment
 
+# Descriptors are compared.
+pytestmark = pytest.mark.usefixtures("without_collector")
+
 FAST = Limits(exit_seconds=0.2)
 ECHO = [sys.executable, "-S", str(PROGRAMS / "echo.py")]
 STUBBORN = [sys.executable, "-S", str(PROGRAMS / "stubborn.py")]
@@ -76,14 +79,13 @@ def test_a_request_is_answered(loop: str) -> None:
     assert run_on(loop, main()) == ({"a": 1}, STDIO)
 
 
-def test_lines_that_are_not_messages_are_skipped_counted_and_rarely_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> tuple[int, int]:
-        link, seen = shell("""for i in 1 2 3 4 5; do echo starting $i; done; echo '{"jsonrpc":"2.0","method":"n"}'""")
-        count = len(await seen.messages(1))
-        await link.aclose()
-        return count, link.skipped_lines
-
-    assert run_on("asyncio", main()) == (1, 5)
+async def test_lines_that_are_not_messages_are_skipped_counted_and_rarely_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    link, seen = shell("""for i in 1 2 3 4 5; do echo starting $i; done; echo '{"jsonrpc":"2.0","method":"n"}'""")
+    count = len(await seen.messages(1))
+    await link.aclose()
+    assert (count, link.skipped_lines) == (1, 5)
     assert len(caplog.records) == 3
 
 
@@ -123,20 +125,12 @@ def test_only_inherited_and_given_variables_are_passed(monkeypatch: pytest.Monke
     assert "SECRET_TOKEN" not in environment
 
 
-def test_a_given_variable_replaces_an_inherited_one() -> None:
-    assert server_environment({"HOME": "/elsewhere"})["HOME"] == "/elsewhere"
-
-
-def test_more_variables_are_inherited_by_name_or_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRUNKLINE_TEST_ONE", "x")
-    monkeypatch.setenv("CI", "1")
-    monkeypatch.setenv("CITY", "Oslo")
+def test_variables_are_given_or_inherited_by_name_or_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TRUNKLINE_TEST_ONE": "x", "CI": "1", "CITY": "Oslo", "LC_EVIL": "() { :; }; echo"}.items():
+        monkeypatch.setenv(name, value)
     assert server_environment(None, ["TRUNKLINE_TEST_*", "CI"]) == {"TRUNKLINE_TEST_ONE": "x", "CI": "1"}
-
-
-def test_a_shell_function_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_EVIL", "() { :; }; echo")
-    assert "LC_EVIL" not in server_environment(None)
+    environment = server_environment({"HOME": "/elsewhere"})
+    assert (environment["HOME"], "LC_EVIL" in environment) == ("/elsewhere", False)
 
 
 def test_a_server_starts_in_the_given_directory(tmp_path: Path) -> None:
@@ -147,10 +141,10 @@ def test_a_server_gets_no_descriptors_but_its_three() -> None:
     assert run_on("asyncio", output_of(["sh", "-c", "exec >&2; ls /proc/$$/fd"])).split() == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM])
-def test_a_server_inherits_no_ignored_signal(number: int) -> None:
-    _, ignored = run_on("asyncio", output_of(["sh", "-c", "grep SigIgn /proc/$$/status >&2"])).split()
-    assert not int(ignored, 16) & 1 << (number - 1)
+async def test_a_server_inherits_no_ignored_signal() -> None:
+    _, ignored = (await output_of(["sh", "-c", "grep SigIgn /proc/$$/status >&2"])).split()
+    numbers = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM]
+    assert [number for number in numbers if int(ignored, 16) & 1 << (number - 1)] == []
 
 
 # --- starting ---------------------------------------------------------------------------------------------------------
@@ -175,24 +169,16 @@ def test_a_command_that_cannot_be_started_is_a_clear_error(
     assert descriptors() == before
 
 
-def test_a_program_that_the_kernel_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
+async def test_a_program_that_the_kernel_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o755)
-
-    async def main() -> ServerExited:
-        return await ended(*start([str(program)]))
-
-    assert str(run_on("asyncio", main())).startswith(f"cannot start {program}: Exec format error")
+    assert str(await ended(*start([str(program)]))).startswith(f"cannot start {program}: Exec format error")
 
 
-def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.transports.process.find_interpreter", lambda: "/bin/false")
-
-    async def main() -> ServerExited:
-        return await ended(*start(ECHO))
-
-    assert "the process that was to start it failed" in str(run_on("asyncio", main()))
+    assert "the process that was to start it failed" in str(await ended(*start(ECHO)))
 
 
 def test_a_program_without_an_interpreter_is_refused_with_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,67 +201,49 @@ def test_an_exit_is_reported_at_once_with_status_and_stderr(loop: str) -> None:
     assert (reason.status, reason.stderr) == (3, "out of cheese\n")
 
 
-def test_a_signal_is_reported_as_a_negative_status() -> None:
-    async def main() -> ServerExited:
-        return await ended(*shell("kill -9 $$"))
-
-    reason = run_on("asyncio", main())
+async def test_a_signal_is_reported_as_a_negative_status() -> None:
+    reason = await ended(*shell("kill -9 $$"))
     assert (str(reason), reason.status) == ("the server sh was ended by signal 9; it wrote nothing to stderr", -9)
 
 
-def test_messages_written_before_the_exit_arrive_before_the_end() -> None:
-    async def main() -> int:
-        link, seen = shell("""for i in 1 2 3 4 5 6 7 8 9; do echo '{"jsonrpc":"2.0","method":"n"}'; done; exit 1""")
-        await ended(link, seen)
-        return len(seen.incoming)
-
-    assert run_on("asyncio", main()) == 9
+async def test_messages_written_before_the_exit_arrive_before_the_end() -> None:
+    link, seen = shell("""for i in 1 2 3 4 5 6 7 8 9; do echo '{"jsonrpc":"2.0","method":"n"}'; done; exit 1""")
+    await ended(link, seen)
+    assert len(seen.incoming) == 9
 
 
-def test_an_exit_is_reported_although_a_leftover_child_holds_the_pipe() -> None:
-    async def main() -> tuple[int | None, float]:
-        link, seen = shell("sleep 30 & exit 4")
-        started = asyncio.get_running_loop().time()
-        reason = await ended(link, seen)
-        return reason.status, asyncio.get_running_loop().time() - started
-
-    status, seconds = run_on("asyncio", main())
+async def test_an_exit_is_reported_although_a_leftover_child_holds_the_pipe() -> None:
+    link, seen = shell("sleep 30 & exit 4")
+    started = asyncio.get_running_loop().time()
+    reason = await ended(link, seen)
+    status, seconds = reason.status, asyncio.get_running_loop().time() - started
     assert status == 4
     assert seconds < 3
 
 
-def test_a_server_that_only_closes_its_output_is_ended() -> None:
-    async def main() -> tuple[str, int | None]:
-        link, seen = shell("exec >&-; exec 2>&-; sleep 30")
-        reason = await ended(link, seen)
-        return str(reason), link.status
-
-    text, status = run_on("asyncio", main())
+async def test_a_server_that_only_closes_its_output_is_ended() -> None:
+    link, seen = shell("exec >&-; exec 2>&-; sleep 30")
+    reason = await ended(link, seen)
+    text, status = str(reason), link.status
     assert text == "the server sh closed its pipes but did not exit; it wrote nothing to stderr"
     assert status == -signal.SIGTERM
 
 
-def test_a_server_whose_watcher_is_killed_is_ended() -> None:
-    async def main() -> list[int]:
-        link, seen = start([*STUBBORN, "child"])
-        pids = await pids_of(seen)
-        link._watcher.kill()
-        await ended(link, seen)
-        return gone_within(pids, 60)
-
-    assert run_on("asyncio", main()) == []
+async def test_a_server_whose_watcher_is_killed_is_ended() -> None:
+    link, seen = start([*STUBBORN, "child"])
+    pids = await pids_of(seen)
+    link._watcher.kill()
+    await ended(link, seen)
+    assert gone_within(pids, 60) == []
 
 
 # --- stderr -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_end_of_stderr_is_kept_and_much_output_does_not_block() -> None:
-    async def main() -> str:
-        code = "import sys; sys.stderr.write('x' * 3_000_000 + 'the end')"
-        link, seen = start([sys.executable, "-S", "-c", code], Limits(stderr_bytes=1000))
-        return (await ended(link, seen)).stderr
-
-    text = run_on("asyncio", main())
+async def test_only_the_end_of_stderr_is_kept_and_much_output_does_not_block() -> None:
+    code = "import sys; sys.stderr.write('x' * 3_000_000 + 'the end')"
+    link, seen = start([sys.executable, "-S", "-c", code], Limits(stderr_bytes=1000))
+    text = (await ended(link, seen)).stderr
     assert len(text) == 1000
     assert text.endswith("xthe end")
 
@@ -289,25 +257,19 @@ def test_stderr_output_is_passed_on_as_it_arrives() -> None:
 # --- closing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_ends_with_its_input_is_not_signalled() -> None:
-    async def main() -> int | None:
-        link, seen = start(ECHO)
-        link.send([Outbound(Request(1, "echo"))])
-        await seen.messages(1)
-        await link.aclose()
-        return link.status
-
-    assert run_on("asyncio", main()) == 0
+async def test_a_server_that_ends_with_its_input_is_not_signalled() -> None:
+    link, seen = start(ECHO)
+    link.send([Outbound(Request(1, "echo"))])
+    await seen.messages(1)
+    await link.aclose()
+    assert link.status == 0
 
 
-def test_a_server_that_ignores_the_end_of_input_gets_term() -> None:
-    async def main() -> int | None:
-        link, _ = shell("sleep 30")
-        await asyncio.sleep(0.1)
-        await link.aclose()
-        return link.status
-
-    assert run_on("asyncio", main()) == -signal.SIGTERM
+async def test_a_server_that_ignores_the_end_of_input_gets_term() -> None:
+    link, _ = shell("sleep 30")
+    await asyncio.sleep(0.1)
+    await link.aclose()
+    assert link.status == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -318,14 +280,11 @@ def test_a_server_that_ignores_the_end_of_input_gets_term() -> None:
         pytest.param(["daemon"], id="an orphaned child"),
     ],
 )
-def test_a_server_that_ignores_everything_is_killed_with_all_it_started(kinds: list[str]) -> None:
-    async def main() -> tuple[int | None, list[int]]:
-        link, seen = start([*STUBBORN, *kinds])
-        pids = await pids_of(seen)
-        await link.aclose()
-        return link.status, [pid for pid in pids if alive(pid)]
-
-    assert run_on("asyncio", main()) == (-signal.SIGKILL, [])
+async def test_a_server_that_ignores_everything_is_killed_with_all_it_started(kinds: list[str]) -> None:
+    link, seen = start([*STUBBORN, *kinds])
+    pids = await pids_of(seen)
+    await link.aclose()
+    assert (link.status, [pid for pid in pids if alive(pid)]) == (-signal.SIGKILL, [])
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -340,15 +299,6 @@ def test_a_cancelled_close_kills_at_once(loop: str) -> None:
         return gone_within(pids, 20)
 
     assert run_on(loop, main()) == []
-
-
-def test_a_link_without_a_receiver_can_be_closed() -> None:
-    async def main() -> int | None:
-        link = ProcessLink.spawn(ECHO, limits=FAST)
-        await link.aclose()
-        return link.status
-
-    assert run_on("asyncio", main()) is not None
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -370,15 +320,6 @@ def test_many_starts_and_stops_leak_no_descriptor_and_no_child(loop: str) -> Non
     before, after = run_on(loop, main(), seconds=20)
     assert after == before
     assert children() <= others
-
-
-def test_the_watcher_exits_with_the_server() -> None:
-    async def main() -> bool:
-        link, seen = shell("exit 0")
-        await ended(link, seen)
-        return alive(link._watcher.pid)
-
-    assert run_on("asyncio", main()) is False
 
 
 def test_a_program_that_ends_without_closing_leaves_nothing() -> None:

@@ -45,47 +45,38 @@ def test_a_link_over_tcp_carries_messages_both_ways(loop: str) -> None:
     assert origin is STREAM
 
 
-def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
-    async def main() -> list[object]:
-        link, seen, far = await joined(Limits(message_bytes=50))
-        with far:
-            far.sendall(b"x" * 100 + b'\n{"jsonrpc":"2.0","method":"next"}\n')
-            incoming = await seen.messages(2)
-            await link.aclose()
-        return list(incoming)
-
-    assert run_on("asyncio", main()) == [
+async def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
+    link, seen, far = await joined(Limits(message_bytes=50))
+    with far:
+        far.sendall(b"x" * 100 + b'\n{"jsonrpc":"2.0","method":"next"}\n')
+        incoming = await seen.messages(2)
+        await link.aclose()
+    assert list(incoming) == [
         InvalidMessage(-32700, "Parse error: a line longer than 50 bytes"),
         Notification("next"),
     ]
 
 
 @pytest.mark.parametrize("id", [b"007", b"-01", b"1e3", b'"\\ud800"', b"-"])
-def test_an_oversized_line_with_an_invalid_id_does_not_end_the_link(id: bytes) -> None:
-    async def main() -> list[object]:
-        link, seen, far = await joined(Limits(message_bytes=50))
-        with far:
-            far.sendall(b'{"result":"' + b"x" * 100 + b'","id":' + id + b'}\n{"jsonrpc":"2.0","method":"next"}\n')
-            incoming = await seen.messages(2)
-            await link.aclose()
-        return list(incoming)
-
-    refused, following = run_on("asyncio", main())
+async def test_an_oversized_line_with_an_invalid_id_does_not_end_the_link(id: bytes) -> None:
+    link, seen, far = await joined(Limits(message_bytes=50))
+    with far:
+        far.sendall(b'{"result":"' + b"x" * 100 + b'","id":' + id + b'}\n{"jsonrpc":"2.0","method":"next"}\n')
+        incoming = await seen.messages(2)
+        await link.aclose()
+    refused, following = list(incoming)
     assert isinstance(refused, InvalidMessage)
     assert (refused.id, refused.response, refused.too_long) == (None, True, True)
     assert following == Notification("next")
 
 
-def test_the_last_id_in_a_truncated_oversized_line_is_not_used() -> None:
-    async def main() -> list[object]:
-        link, seen, far = await joined(Limits(message_bytes=50))
-        with far:
-            far.sendall(b'{"result":{"rows":["' + b"x" * 100 + b'",{"a":1,"id":7}')
-        await seen.end()
-        await link.aclose()
-        return list(seen.incoming)
-
-    (refused,) = run_on("asyncio", main())
+async def test_the_last_id_in_a_truncated_oversized_line_is_not_used() -> None:
+    link, seen, far = await joined(Limits(message_bytes=50))
+    with far:
+        far.sendall(b'{"result":{"rows":["' + b"x" * 100 + b'",{"a":1,"id":7}')
+    await seen.end()
+    await link.aclose()
+    (refused,) = list(seen.incoming)
     assert isinstance(refused, InvalidMessage)
     assert refused.id is None
 
@@ -109,13 +100,10 @@ def test_a_reset_connection_ends_the_link_with_the_error(loop: str) -> None:
     assert isinstance(run_on(loop, main()), ConnectionLost)
 
 
-def test_closing_is_bounded_when_the_output_is_not_read() -> None:
-    async def main() -> float:
-        link, _, far = await joined(Limits(exit_seconds=0.05))
-        with far:
-            link.send([Outbound(Notification("large", "x" * 5_000_000))])
-            started = asyncio.get_running_loop().time()
-            await link.aclose()
-            return asyncio.get_running_loop().time() - started
-
-    assert run_on("asyncio", main()) < 2
+async def test_closing_is_bounded_when_the_output_is_not_read() -> None:
+    link, _, far = await joined(Limits(exit_seconds=0.05))
+    with far:
+        link.send([Outbound(Notification("large", "x" * 5_000_000))])
+        started = asyncio.get_running_loop().time()
+        await link.aclose()
+        assert (asyncio.get_running_loop().time() - started) < 2

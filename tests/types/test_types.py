@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -95,3 +95,8 @@ def test_a_wire_value_cannot_be_changed() -> None:
     block: Any = t.TextContent(text="a")
     with pytest.raises(AttributeError):
         block.text = "b"
+
+
+@pytest.mark.parametrize("kind", [*get_args(t.ContentBlock), *get_args(t.SamplingMessageContentBlock)])
+def test_a_content_block_has_the_type_that_it_is_sent_with(kind: Any) -> None:
+    assert kind.type == kind.__struct_config__.tag

@@ -3,53 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from servers.tests.commands import started
 from servers.tests.docker.fake_engine import EngineDouble, engine_double, frame
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
+from trunkline.client.tool_cache import CallResult
 from trunkline.errors import ConnectionLost
 from trunkline_servers.docker import make_server
-from trunkline_servers.docker.container_spec import RunLimits
 from trunkline_servers.docker.engine import DockerEngine
 from trunkline_servers.docker.models import stats
 
+IMAGE = "alpine:3.20"
 REVISIONS = ("2025-06-18", "2026-07-28")
 
 
-def ask(
+def asked(
     tool: str,
     arguments: dict[str, Any],
     *,
+    state: Mapping[str, Any] | None = None,
     prepare: Callable[[EngineDouble], object] = lambda double: None,
-    check: Callable[[EngineDouble], object] = lambda double: None,
     revision: str = "2026-07-28",
     **options: Any,
-) -> Any:
-    """Call one tool in front of a double; give the structured answer. ``check`` sees the double at the end."""
+) -> tuple[CallResult, EngineDouble]:
+    """Call one tool in front of a double with some attributes set; give the result, and the double at the end."""
 
-    async def main() -> Any:
+    async def main() -> tuple[CallResult, EngineDouble]:
         async with engine_double() as double:
+            for name, value in (state or {}).items():
+                setattr(double, name, value)
             prepare(double)
-            try:
-                async with Client(make_server(double.host, **options), revision=revision) as client:
-                    return (await client.call_tool(tool, arguments)).structured_content
-            finally:
-                check(double)
+            async with Client(make_server(double.host, **options), revision=revision) as client:
+                return await client.call_tool(tool, arguments, raise_on_error=False), double
 
     return run_async(main())
+
+
+def ask(tool: str, arguments: dict[str, Any], **options: Any) -> Any:
+    """Call one tool in front of a double; give the structured answer, or raise the error."""
+    result, _ = asked(tool, arguments, **options)
+    if result.is_error:
+        raise ToolError(result.text)
+    return result.structured_content
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_containers_are_listed(revision: str) -> None:
-    rows = ask("list_containers", {"all": True, "limit": 5}, revision=revision)["containers"]
+def test_containers_are_listed() -> None:
+    rows = ask("list_containers", {"all": True, "limit": 5})["containers"]
     assert [(row["names"], row["own"]) for row in rows] == [(["web"], False), (["own"], True)]
     assert rows[0]["ports"] == ["127.0.0.1:8080->80/tcp"]
 
@@ -77,36 +84,23 @@ def test_an_inspection_hides_what_looks_secret() -> None:
     assert "hush" not in str(shown)
 
 
-def test_logs_are_taken_apart() -> None:
-    logs = ask("logs", {"container": "web", "tail": 5})
-    assert logs == {"stdout": "out 1\nout 2\n", "stderr": "err 1\n", "cut": False}
-
-
 def test_logs_of_a_terminal_have_no_frames() -> None:
     def prepare(double: EngineDouble) -> None:
-        double.log = b"plain\r\n"
         double.add("tty", {"Tty": True, "Labels": {}})
 
-    assert ask("logs", {"container": "tty"}, prepare=prepare)["stdout"] == "plain\r\n"
+    assert ask("logs", {"container": "tty"}, prepare=prepare, state={"log": b"plain\r\n"})["stdout"] == "plain\r\n"
 
 
 def test_long_logs_lose_their_beginning() -> None:
-    def prepare(double: EngineDouble) -> None:
-        double.log = frame(1, b"x" * 100_000 + b"end")
-
-    logs = ask("logs", {"container": "web"}, prepare=prepare)
-    assert (len(logs["stdout"]), logs["cut"]) == (65536, True)
-    assert logs["stdout"].endswith("xend")
+    logs = ask("logs", {"container": "web"}, state={"log": frame(1, b"x" * 100_000 + b"end")})
+    assert (len(logs["stdout"]), logs["stdout"][-4:], logs["cut"]) == (65536, "xend", True)
 
 
 @pytest.mark.parametrize(
     "log", [b"\x01\x00\x00", frame(1, b"abc")[:-1], b"\x01\x00\x00\x00\xff\xff\xff\xffab", b"\xff" * 64]
 )
 def test_a_truncated_or_broken_frame_is_not_an_error(log: bytes) -> None:
-    def prepare(double: EngineDouble) -> None:
-        double.log = log
-
-    assert len(ask("logs", {"container": "web"}, prepare=prepare)["stdout"]) <= len(log)
+    assert len(ask("logs", {"container": "web"}, state={"log": log})["stdout"]) <= len(log)
 
 
 def test_stats_are_computed() -> None:
@@ -138,22 +132,18 @@ def test_a_container_that_does_not_run_has_no_stats() -> None:
     ],
     ids=["a second one", "nothing"],
 )
-def test_an_engine_that_gives_one_reading_is_asked_for_a_second(second: Any, percent: float) -> None:
+async def test_an_engine_that_gives_one_reading_is_asked_for_a_second(second: Any, percent: float) -> None:
     first = {
         "cpu_stats": {"cpu_usage": {"total_usage": 100}, "system_cpu_usage": 1000, "online_cpus": 2},
         "precpu_stats": {"cpu_usage": {"total_usage": 0}},
     }
-
-    async def main() -> float:
-        async with engine_double() as double:
-            double.readings = [first, second]
-            engine = DockerEngine(double.host, between_readings=0.0)
-            try:
-                return (await engine.stats("web")).cpu_percent
-            finally:
-                await engine.aclose()
-
-    assert run_async(main()) == percent
+    async with engine_double() as double:
+        double.readings = [first, second]
+        engine = DockerEngine(double.host, between_readings=0.0)
+        try:
+            assert (await engine.stats("web")).cpu_percent == percent
+        finally:
+            await engine.aclose()
 
 
 @pytest.mark.parametrize(
@@ -170,24 +160,16 @@ def test_files_that_could_be_given_back_are_no_memory_in_use(cache: dict[str, in
 
 @pytest.mark.parametrize(("tool", "status"), [("start", "running"), ("stop", "exited"), ("restart", "running")])
 def test_a_container_is_started_and_stopped_by_its_id(tool: str, status: str) -> None:
-    asked: list[str] = []
-    after = ask(tool, {"container": "web"}, check=lambda double: asked.extend(double.asked))
-    assert after["status"] == status
-    assert asked[1].startswith("POST /containers/000000000000ffff")
+    result, double = asked(tool, {"container": "web"})
+    assert result.data["status"] == status
+    assert double.asked[1].startswith("POST /containers/000000000000ffff")
 
 
 @pytest.mark.parametrize("tool", ["start", "stop", "restart"])
 def test_only_own_leaves_other_containers_unchanged(tool: str) -> None:
-    asked: list[str] = []
-    with pytest.raises(ToolError, match="was not created by this server"):
-        ask(tool, {"container": "web"}, only_own=True, check=lambda double: asked.extend(double.asked))
-    assert len(asked) == 1
+    result, double = asked(tool, {"container": "web"}, only_own=True)
+    assert ("was not created by this server" in result.text, len(double.asked)) == (True, 1)
     assert ask(tool, {"container": "own"}, only_own=True)["own"] is True
-
-
-def test_a_container_that_does_not_exist_is_a_clear_error() -> None:
-    with pytest.raises(ToolError, match="Docker answered 404: No such container"):
-        ask("stop", {"container": "nowhere"})
 
 
 def image_is_marked(double: EngineDouble) -> None:
@@ -223,16 +205,12 @@ def test_the_label_of_the_server_alone_makes_no_container_own() -> None:
 
 
 def test_an_image_is_looked_at_once_for_all_containers_of_a_list() -> None:
-    asked: list[str] = []
-
     def prepare(double: EngineDouble) -> None:
         double.add("too", {"Labels": {"dev.trunkline.run": "2"}})
 
-    rows = ask("list_containers", {"all": True}, prepare=prepare, check=lambda double: asked.extend(double.asked))[
-        "containers"
-    ]
-    assert [row["own"] for row in rows] == [False, True, True]
-    assert [each.partition("?")[0].split("/")[1] for each in asked] == ["containers", "images"]
+    result, double = asked("list_containers", {"all": True}, prepare=prepare)
+    assert [row["own"] for row in result.data["containers"]] == [False, True, True]
+    assert [each.partition("?")[0].split("/")[1] for each in double.asked] == ["containers", "images"]
 
 
 def test_a_container_has_no_exit_code_before_it_has_ended() -> None:
@@ -248,10 +226,6 @@ def _tools(**options: Any) -> dict[str, Any]:
     return run_async(main())
 
 
-def test_a_read_only_server_has_no_writing_tool() -> None:
-    assert sorted(_tools(read_only=True)) == ["inspect", "list_containers", "list_images", "logs", "stats"]
-
-
 def test_annotations_state_what_tools_do_to_the_machine() -> None:
     hints = _tools()
     assert {name for name, each in hints.items() if each.destructive_hint} == {"stop", "restart", "run"}
@@ -263,21 +237,16 @@ def test_annotations_state_what_tools_do_to_the_machine() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_run_gives_exit_code_and_output_and_leaves_nothing(revision: str) -> None:
-    left: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.exit_code = 3
-
-    arguments = {"image": "alpine:3.20", "command": ["sh", "-c", "exit 3"]}
-    ran = ask("run", arguments, prepare=prepare, check=lambda double: left.extend(double.names()), revision=revision)
+    arguments = {"image": IMAGE, "command": ["sh", "-c", "exit 3"]}
+    result, double = asked("run", arguments, state={"exit_code": 3}, revision=revision)
+    ran = result.data
     assert (ran["exit_code"], ran["logs"]["stdout"], ran["removed"]) == (3, "out 1\nout 2\n", True)
-    assert left == ["web", "own"]
+    assert double.names() == ["web", "own"]
 
 
 def test_a_container_is_made_with_everything_closed() -> None:
-    bodies: list[dict[str, Any]] = []
-    ask("run", {"image": "alpine:3.20", "environment": {"A": "1"}}, check=lambda double: bodies.extend(double.bodies))
-    (body,) = bodies
+    _, double = asked("run", {"image": IMAGE, "environment": {"A": "1"}})
+    (body,) = double.bodies
     host = body["HostConfig"]
     assert body["Env"] == ["A=1"]
     assert body["Labels"]["dev.trunkline.server"] == "docker"
@@ -289,23 +258,16 @@ def test_a_container_is_made_with_everything_closed() -> None:
 
 
 def test_network_and_a_read_only_root_can_be_asked_for() -> None:
-    bodies: list[dict[str, Any]] = []
-    arguments = {"image": "alpine:3.20", "network": True, "read_only": True}
-    ask("run", arguments, check=lambda double: bodies.extend(double.bodies))
-    host = bodies[0]["HostConfig"]
+    _, double = asked("run", {"image": IMAGE, "network": True, "read_only": True})
+    host = double.bodies[0]["HostConfig"]
     assert (host["NetworkMode"], host["ReadonlyRootfs"], list(host["Tmpfs"])) == ("bridge", True, ["/tmp"])
 
 
 @pytest.mark.parametrize(("read_only", "tmpfs"), [(True, {"/data": "ro", "/odd": "ro", "/tmp": "rw"}), (False, {})])
 def test_volumes_that_an_image_declares_are_closed_in_a_read_only_run(read_only: bool, tmpfs: dict[str, str]) -> None:
-    bodies: list[dict[str, Any]] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.image_config = {"Volumes": {"/data": {}, "/tmp/": {}, "odd": {}}}
-
-    arguments = {"image": "alpine:3.20", "read_only": read_only}
-    ask("run", arguments, prepare=prepare, check=lambda double: bodies.extend(double.bodies))
-    assert {path: options[:2] for path, options in bodies[0]["HostConfig"]["Tmpfs"].items()} == tmpfs
+    volumes: dict[str, Any] = {"Volumes": {"/data": {}, "/tmp/": {}, "odd": {}}}
+    _, double = asked("run", {"image": IMAGE, "read_only": read_only}, state={"image_config": volumes})
+    assert {path: options[:2] for path, options in double.bodies[0]["HostConfig"]["Tmpfs"].items()} == tmpfs
 
 
 @pytest.mark.parametrize(
@@ -318,179 +280,99 @@ def test_volumes_that_an_image_declares_are_closed_in_a_read_only_run(read_only:
     ],
 )
 def test_output_dropped_by_podman_is_reported_as_cut(is_podman: bool, attachment: bytes | None, cut: bool) -> None:
-    asked: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.is_podman, double.attachment = is_podman, attachment
-
-    ran = ask("run", {"image": "alpine:3.20"}, prepare=prepare, check=lambda double: asked.extend(double.asked))
-    assert ran["logs"] == {"stdout": "out 1\nout 2\n", "stderr": "err 1\n", "cut": cut}
-    steps = [each.partition("?")[0].rpartition("/")[2] for each in asked]
+    result, double = asked("run", {"image": IMAGE}, state={"is_podman": is_podman, "attachment": attachment})
+    assert result.data["logs"] == {"stdout": "out 1\nout 2\n", "stderr": "err 1\n", "cut": cut}
+    steps = [each.partition("?")[0].rpartition("/")[2] for each in double.asked]
     assert steps[:3] == (["create", "attach", "start"] if is_podman else ["create", "start", "wait"])
 
 
-def test_the_container_of_a_run_is_gone_when_the_answer_comes() -> None:
-    async def main() -> list[str]:
-        async with engine_double() as double, Client(make_server(double.host)) as client:
-            await client.call_tool("run", {"image": "alpine:3.20"})
-            return double.names()
-
-    assert run_async(main()) == ["web", "own"]
-
-
-def test_a_detached_run_is_not_counted() -> None:
-    asked: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.is_podman = True
-
-    arguments = {"image": "alpine:3.20", "detach": True}
-    ask("run", arguments, prepare=prepare, check=lambda double: asked.extend(double.asked))
-    assert not any("attach" in each for each in asked)
-
-
-def test_a_detached_container_stays_and_is_known() -> None:
-    left: list[str] = []
-    ran = ask(
-        "run",
-        {"image": "alpine:3.20", "detach": True, "name": "mine"},
-        check=lambda double: left.extend(double.names()),
-    )
-    assert (ran["name"], ran["removed"], ran["exit_code"]) == ("mine", False, None)
-    assert left == ["web", "own", "mine"]
+def test_a_detached_container_stays_and_its_output_is_not_counted() -> None:
+    result, double = asked("run", {"image": IMAGE, "detach": True, "name": "mine"}, state={"is_podman": True})
+    assert (result.data["name"], result.data["removed"], result.data["exit_code"]) == ("mine", False, None)
+    assert double.names() == ["web", "own", "mine"]
+    assert not any("attach" in each for each in double.asked)
 
 
 def test_a_run_that_takes_too_long_is_killed_and_removed() -> None:
-    seen: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.exit_code = None
-
-    def check(double: EngineDouble) -> None:
-        seen.extend([*double.names(), *(each for each in double.asked if "/kill" in each)])
-
-    ran = ask("run", {"image": "alpine:3.20", "seconds": 1}, prepare=prepare, check=check)
+    result, double = asked("run", {"image": IMAGE, "seconds": 1}, state={"exit_code": None})
+    ran = result.data
     assert (ran["timed_out"], ran["exit_code"], ran["logs"]["stderr"]) == (True, None, "err 1\n")
-    assert len(seen) == 3
+    assert (double.names(), sum("/kill" in each for each in double.asked)) == (["web", "own"], 1)
 
 
 def test_a_run_that_writes_too_much_gives_its_last_lines() -> None:
-    def prepare(double: EngineDouble) -> None:
-        double.floods = True
-
-    ran = ask("run", {"image": "alpine:3.20"}, prepare=prepare)
+    ran = ask("run", {"image": IMAGE}, state={"floods": True})
     assert (ran["exit_code"], ran["logs"]["stdout"], ran["logs"]["cut"]) == (0, "out 1\nout 2\n", True)
 
 
-def test_a_cancelled_run_leaves_no_container() -> None:
-    async def main() -> list[str]:
-        async with engine_double() as double:
-            double.exit_code = None
-            async with Client(make_server(double.host), revision="2025-11-25") as client:
-                call = asyncio.ensure_future(client.call_tool("run", {"image": "alpine:3.20"}))
-                await double.waiting.wait()
-                call.cancel()
-                await asyncio.wait([call])
-                await double.removed.wait()
-            return double.names()
-
-    assert run_async(main()) == ["web", "own"]
+async def test_a_cancelled_run_leaves_no_container() -> None:
+    async with engine_double() as double:
+        double.exit_code = None
+        async with Client(make_server(double.host), revision="2025-11-25") as client:
+            call = asyncio.ensure_future(client.call_tool("run", {"image": IMAGE}))
+            await double.waiting.wait()
+            call.cancel()
+            await asyncio.wait([call])
+            await double.removed.wait()
+        assert double.names() == ["web", "own"]
 
 
-def test_a_run_that_is_cancelled_while_its_container_is_made_leaves_none() -> None:
-    async def main() -> list[str]:
-        async with engine_double() as double:
-            double.may_create.clear()
-            async with Client(make_server(double.host), revision="2025-11-25") as client:
-                call = asyncio.ensure_future(client.call_tool("run", {"image": "alpine:3.20"}))
-                await double.creating.wait()
-                call.cancel()
-                await asyncio.wait([call])
-                await client.call_tool("list_images")
-                double.may_create.set()
-                await double.removed.wait()
-            return double.names()
-
-    assert run_async(main()) == ["web", "own"]
+async def test_a_run_that_is_cancelled_while_its_container_is_made_leaves_none() -> None:
+    async with engine_double() as double:
+        double.may_create.clear()
+        async with Client(make_server(double.host), revision="2025-11-25") as client:
+            call = asyncio.ensure_future(client.call_tool("run", {"image": IMAGE}))
+            await double.creating.wait()
+            call.cancel()
+            await asyncio.wait([call])
+            await client.call_tool("list_images")
+            double.may_create.set()
+            await double.removed.wait()
+        assert double.names() == ["web", "own"]
 
 
-def test_a_client_that_goes_away_leaves_no_container() -> None:
-    async def main() -> list[str]:
-        async with engine_double() as double:
-            double.exit_code = None
-            async with Client(make_server(double.host), revision="2025-11-25") as client:
-                call = asyncio.ensure_future(client.call_tool("run", {"image": "alpine:3.20"}))
-                await double.waiting.wait()
-            with pytest.raises(ConnectionLost):
-                await call
-            return double.names()
-
-    assert run_async(main()) == ["web", "own"]
+async def test_a_client_that_goes_away_leaves_no_container() -> None:
+    async with engine_double() as double:
+        double.exit_code = None
+        async with Client(make_server(double.host), revision="2025-11-25") as client:
+            call = asyncio.ensure_future(client.call_tool("run", {"image": IMAGE}))
+            await double.waiting.wait()
+        with pytest.raises(ConnectionLost):
+            await call
+        assert double.names() == ["web", "own"]
 
 
 @pytest.mark.parametrize(("lines", "cut"), [(32_768, False), (32_769, True)])
 def test_a_run_gives_all_its_lines_or_says_that_some_are_missing(lines: int, cut: bool) -> None:
-    def prepare(double: EngineDouble) -> None:
-        double.log = frame(1, b"x\n" * lines)
-
-    logs = ask("run", {"image": "alpine:3.20"}, prepare=prepare)["logs"]
+    logs = ask("run", {"image": IMAGE}, state={"log": frame(1, b"x\n" * lines)})["logs"]
     assert (len(logs["stdout"]), logs["cut"]) == (65536, cut)
 
 
-def test_a_container_that_does_not_start_is_removed() -> None:
-    left: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.start_status = 400
-
-    with pytest.raises(ToolError, match="exec: no such file"):
-        ask(
-            "run",
-            {"image": "alpine:3.20", "detach": True},
-            prepare=prepare,
-            check=lambda double: left.extend(double.names()),
-        )
-    assert left == ["web", "own"]
-
-
-def test_a_container_whose_making_was_not_answered_is_removed() -> None:
-    left: list[str] = []
-
-    def prepare(double: EngineDouble) -> None:
-        double.drop_creation = True
-
-    with pytest.raises(ToolError, match="closed the connection"):
-        ask("run", {"image": "alpine:3.20"}, prepare=prepare, check=lambda double: left.extend(double.names()))
-    assert left == ["web", "own"]
-
-
-def test_a_name_in_use_leaves_its_container_untouched() -> None:
-    left: list[str] = []
-    with pytest.raises(ToolError, match="already in use"):
-        ask("run", {"image": "alpine:3.20", "name": "web"}, check=lambda double: left.extend(double.names()))
-    assert left == ["web", "own"]
-
-
-def test_an_image_that_is_not_here_names_the_fix() -> None:
-    with pytest.raises(ToolError, match=r"docker pull busybox:1"):
-        ask("run", {"image": "busybox:1"})
-
-
-def test_the_tool_offers_no_more_than_the_ceilings() -> None:
-    with pytest.raises(ToolError, match="memory_mb must be from 6 to 64"):
-        ask("run", {"image": "alpine:3.20", "memory_mb": 65}, limits=RunLimits(memory_mb=64))
+@pytest.mark.parametrize(
+    ("arguments", "state", "words"),
+    [
+        ({"detach": True}, {"start_status": 400}, "exec: no such file"),
+        ({}, {"drop_creation": True}, "closed the connection"),
+        ({"name": "web"}, {}, "already in use"),
+        ({"image": "busybox:1"}, {}, "docker pull busybox:1"),
+    ],
+    ids=["does-not-start", "making-not-answered", "name-in-use", "no-image"],
+)
+def test_a_run_that_fails_says_why_and_leaves_no_container(
+    arguments: dict[str, Any], state: dict[str, Any], words: str
+) -> None:
+    result, double = asked("run", {"image": IMAGE, **arguments}, state=state)
+    assert (result.is_error, words in result.text) == (True, True)
+    assert double.names() == ["web", "own"]
 
 
 # --- the engine ------------------------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_does_not_exist_is_a_clear_error() -> None:
-    async def main() -> None:
-        async with Client(make_server("unix:///nowhere/docker.sock")) as client:
+async def test_an_engine_that_does_not_exist_is_a_clear_error() -> None:
+    async with Client(make_server("unix:///nowhere/docker.sock")) as client:
+        with pytest.raises(ToolError) as caught:
             await client.call_tool("list_containers", {})
-
-    with pytest.raises(ToolError) as caught:
-        run_async(main())
     reason = "No such file or directory"
     fix = "Start the engine, or set DOCKER_HOST to a socket that you may use"
     assert str(caught.value) == f"Docker cannot be reached at /nowhere/docker.sock ({reason}). {fix}"
@@ -504,11 +386,15 @@ def test_an_engine_elsewhere_is_refused_at_the_start(host: str) -> None:
         make_server(host)
 
 
-def test_it_runs_as_a_program_over_stdio() -> None:
-    async def main() -> Any:
-        async with engine_double() as double:
-            command = [sys.executable, "-m", "trunkline_servers.docker", "--host", double.host, "--read-only"]
-            async with Client(command) as client:
-                return (await client.call_tool("list_images", {})).structured_content
+async def test_the_options_of_the_command_reach_the_server() -> None:
+    async with (
+        engine_double() as double,
+        Client(started("docker", "--host", double.host, "--read-only").server) as client,
+    ):
+        assert len(await client.list_tools()) == 5
+        assert (await client.call_tool("list_images")).data["images"][0]["tags"] == ["alpine:3.20"]
 
-    assert run_async(main())["images"][0]["tags"] == ["alpine:3.20"]
+
+def test_a_container_that_does_not_exist_is_a_clear_error() -> None:
+    with pytest.raises(ToolError, match="Docker answered 404: No such container"):
+        ask("stop", {"container": "nowhere"})

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-import trunkline.types as t
-from servers.tests.everything.support import ERAS, HANDSHAKE, STATELESS, call, connected, settle
-from tests.support import run_async
+from servers.tests.everything.support import HANDSHAKE, STATELESS, call, connected, settle
 from trunkline import ToolError
 from trunkline.testing import FakeClock
 from trunkline_servers.everything import make_server
@@ -29,72 +27,45 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("revision", ERAS)
 @pytest.mark.parametrize(("tool", "arguments", "text"), TEXTS)
-def test_a_tool_answers_with_text(tool: str, arguments: dict[str, Any], text: str, revision: str) -> None:
-    async def main() -> str:
-        async with connected(revision) as client:
-            return str((await client.call_tool(tool, arguments)).text)
-
-    assert run_async(main()) == text
-
-
-@pytest.mark.parametrize("revision", ERAS)
-def test_an_image_is_returned_between_two_texts(revision: str) -> None:
-    async def main() -> list[Any]:
-        async with connected(revision) as client:
-            return list((await call(client, "get-tiny-image")).content)
-
-    first, image, last = run_async(main())
-    assert isinstance(first, t.TextContent)
-    assert isinstance(last, t.TextContent)
-    assert isinstance(image, t.ImageContent)
-    assert image.mime_type == "image/png"
+async def test_a_tool_answers_with_text(tool: str, arguments: dict[str, Any], text: str) -> None:
+    async with connected(STATELESS) as client:
+        assert (await client.call_tool(tool, arguments)).text == text
 
 
 @pytest.mark.parametrize(
     ("kind", "priority", "audience"),
     [("error", 1.0, ["user", "assistant"]), ("success", 0.7, ["user"]), ("debug", 0.3, ["assistant"])],
 )
-def test_a_message_is_annotated_with_its_audience(kind: str, priority: float, audience: list[str]) -> None:
-    async def main() -> list[Any]:
-        async with connected(HANDSHAKE) as client:
-            return list((await call(client, "get-annotated-message", messageType=kind, includeImage=True)).content)
-
-    text, image = run_async(main())
+async def test_a_message_is_annotated_with_its_audience(kind: str, priority: float, audience: list[str]) -> None:
+    async with connected(HANDSHAKE) as client:
+        text, image = list((await call(client, "get-annotated-message", messageType=kind, includeImage=True)).content)
     assert (text.annotations.priority, text.annotations.audience) == (priority, audience)
     assert (image.annotations.priority, image.annotations.audience) == (0.5, ["user"])
 
 
-@pytest.mark.parametrize("revision", ERAS)
-def test_structured_content_has_a_schema_and_a_copy_as_text(revision: str) -> None:
-    async def main() -> tuple[Any, str, Any]:
-        async with connected(revision) as client:
-            tools = {tool.name: tool for tool in await client.list_tools()}
-            result = await call(client, "get-structured-content", location="Chicago")
-            return result.structured_content, result.text, tools["get-structured-content"].output_schema
-
-    structured, text, schema = run_async(main())
-    assert structured == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
-    assert text == '{"temperature":36,"conditions":"Light rain / drizzle","humidity":82}'
+async def test_structured_content_has_a_schema_and_a_copy_as_text() -> None:
+    async with connected(STATELESS) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        result = await call(client, "get-structured-content", location="Chicago")
+    assert result.structured_content == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
+    assert result.text == '{"temperature":36,"conditions":"Light rain / drizzle","humidity":82}'
+    schema = tools["get-structured-content"].output_schema or {}
     assert schema["required"] == ["temperature", "conditions", "humidity"]
 
 
-def test_links_lead_to_resources_that_can_be_read() -> None:
-    async def main() -> list[str]:
-        async with connected(STATELESS) as client:
-            _, *links = (await call(client, "get-resource-links", count=2)).content
-            return [(await client.read_resource(link.uri))[0].uri for link in links]
+async def test_links_lead_to_resources_that_can_be_read() -> None:
+    async with connected(STATELESS) as client:
+        _, *links = (await call(client, "get-resource-links", count=2)).content
+        assert [(await client.read_resource(link.uri))[0].uri for link in links] == [
+            "demo://resource/dynamic/blob/1",
+            "demo://resource/dynamic/text/2",
+        ]
 
-    assert run_async(main()) == ["demo://resource/dynamic/blob/1", "demo://resource/dynamic/text/2"]
 
-
-def test_a_resource_comes_inside_the_result() -> None:
-    async def main() -> Any:
-        async with connected(HANDSHAKE) as client:
-            return (await call(client, "get-resource-reference", resourceType="Blob", resourceId=3)).content[1]
-
-    embedded = run_async(main())
+async def test_a_resource_comes_inside_the_result() -> None:
+    async with connected(HANDSHAKE) as client:
+        embedded = (await call(client, "get-resource-reference", resourceType="Blob", resourceId=3)).content[1]
     assert embedded.resource.uri == "demo://resource/dynamic/blob/3"
     assert embedded.resource.blob
 
@@ -111,40 +82,28 @@ BAD = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "named"), BAD)
-def test_a_bad_argument_is_an_error_that_names_it(tool: str, arguments: dict[str, Any], named: str) -> None:
-    async def main() -> None:
-        async with connected(STATELESS) as client:
+async def test_a_bad_argument_is_an_error_that_names_it(tool: str, arguments: dict[str, Any], named: str) -> None:
+    async with connected(STATELESS) as client:
+        with pytest.raises(ToolError, match=named):
             await client.call_tool(tool, arguments)
 
-    with pytest.raises(ToolError, match=named):
-        run_async(main())
 
-
-@pytest.mark.parametrize("revision", ERAS)
-def test_progress_is_reported_after_each_step(revision: str) -> None:
+async def test_progress_is_reported_after_each_step() -> None:
     heard: list[tuple[float, float | None]] = []
-
-    async def main() -> None:
-        async with connected(revision, on_progress=lambda done, total, text: heard.append((done, total))) as client:
-            await call(client, "trigger-long-running-operation", duration=0, steps=3)
-
-    run_async(main())
+    async with connected(STATELESS, on_progress=lambda done, total, text: heard.append((done, total))) as client:
+        await call(client, "trigger-long-running-operation", duration=0, steps=3)
     assert heard == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_long_operation_waits_by_the_clock_of_the_server() -> None:
+async def test_a_long_operation_waits_by_the_clock_of_the_server() -> None:
     clock = FakeClock()
-
-    async def main() -> tuple[bool, bool]:
-        async with connected(HANDSHAKE, make_server(clock=clock)) as client:
-            work = asyncio.ensure_future(call(client, "trigger-long-running-operation", duration=10, steps=1))
-            await settle()
-            before = work.done()
-            clock.advance(10)
-            await work
-            return before, work.done()
-
-    assert run_async(main()) == (False, True)
+    async with connected(HANDSHAKE, make_server(clock=clock)) as client:
+        work = asyncio.ensure_future(call(client, "trigger-long-running-operation", duration=10, steps=1))
+        await settle()
+        before = work.done()
+        clock.advance(10)
+        await work
+        assert (before, work.done()) == (False, True)
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
@@ -175,24 +134,15 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), SECRETS)
-def test_a_secret_looking_variable_is_named_without_its_value(name: str, value: str) -> None:
-    assert redacted_environment({name: value}, whole=False) == {name: HIDDEN}
-
-
-@pytest.mark.parametrize(("name", "value"), PLAIN)
-def test_harmless_values_are_shown(name: str, value: str) -> None:
-    assert redacted_environment({name: value}, whole=False) == {name: value}
+def test_a_secret_looking_variable_is_named_without_its_value() -> None:
+    environment = dict(SECRETS + PLAIN)
+    assert redacted_environment(environment, whole=False) == {**dict.fromkeys(environment, HIDDEN), **dict(PLAIN)}
 
 
 @pytest.mark.parametrize(("whole", "shown"), [(False, HIDDEN), (True, "hunter2")])
-def test_the_environment_is_shown_whole_only_if_that_was_chosen(
+async def test_the_environment_is_shown_whole_only_if_that_was_chosen(
     whole: bool, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERYTHING_TEST_SECRET", "hunter2")
-
-    async def main() -> str:
-        async with connected(HANDSHAKE, make_server(show_environment=whole)) as client:
-            return str((await call(client, "get-env")).text)
-
-    assert f'"EVERYTHING_TEST_SECRET": "{shown}"' in run_async(main())
+    async with connected(HANDSHAKE, make_server(show_environment=whole)) as client:
+        assert f'"EVERYTHING_TEST_SECRET": "{shown}"' in (await call(client, "get-env")).text

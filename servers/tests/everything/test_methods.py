@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
 from typing import Any
 
 import pytest
 
 import trunkline.types as t
 from servers.tests.everything.support import ROOT, forms, model
-from tests.support import run_async
 from trunkline import Client, memory_pair
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.revisions import REVISIONS, Revision
@@ -118,12 +116,6 @@ def table(revision: Revision) -> set[Seen]:
     return {(who, name) for who, name, span in spans if span is not None and span.covers(revision)}
 
 
-@cache
-def shown(revision: Revision) -> frozenset[Seen]:
-    """Return the methods that cross the link of a client that uses everything; computed once."""
-    return frozenset(run_async(tour(revision)))
-
-
 async def tour(revision: Revision) -> set[Seen]:
     """Do everything with the server and give the methods that crossed the link."""
     ours, theirs = memory_pair()
@@ -152,14 +144,10 @@ def _methods(sender: str, message: Any) -> list[Seen]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
-def test_every_method_is_shown_or_has_a_reason_for_its_absence(revision: Revision) -> None:
-    missing = table(revision) - shown(revision) - set(EXEMPT)
-    assert missing == set()
-
-
-@pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
-def test_a_shown_method_has_no_reason_for_its_absence(revision: Revision) -> None:
-    assert shown(revision) & set(EXEMPT) == set()
+async def test_every_method_is_shown_or_has_a_reason_for_its_absence(revision: Revision) -> None:
+    shown = await tour(revision)
+    assert table(revision) - shown - set(EXEMPT) == set()
+    assert shown & set(EXEMPT) == set()
 
 
 def test_every_reason_is_about_a_method_that_exists() -> None:

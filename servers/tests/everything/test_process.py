@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from servers.tests.everything.support import HANDSHAKE, STATELESS, call
-from tests.support import run_async
+from servers.tests.commands import started
+from servers.tests.everything.support import STATELESS, call
 from trunkline import Client, ConfigError, RequestFailed, Server, StaticTokens
 from trunkline.testing import FakeClock
 from trunkline_servers.everything import make_server
@@ -32,33 +31,6 @@ async def over_http(server: Server, **options: Any) -> AsyncIterator[str]:
     finally:
         running.cancel()
         await asyncio.wait([running])
-
-
-@pytest.mark.parametrize("words", [[], ["stdio"]], ids=["no-word", "stdio"])
-@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-def test_a_process_serves_over_stdio(revision: str, words: list[str]) -> None:
-    async def main() -> str:
-        async with Client([*PROGRAM, *words], revision=revision) as client:
-            return str((await call(client, "echo", message="up")).text)
-
-    assert run_async(main()) == "Echo: up"
-
-
-@pytest.mark.parametrize(("word", "path"), [("streamableHttp", "/mcp"), ("sse", "/sse")])
-def test_a_process_serves_over_http_with_the_official_arguments(word: str, path: str) -> None:
-    async def main() -> str:
-        process = await asyncio.create_subprocess_exec(*PROGRAM, word, "--port", "0", stderr=asyncio.subprocess.PIPE)
-        assert process.stderr is not None
-        try:
-            found = re.search(r"http://127\.0\.0\.1:\d+", (await process.stderr.readline()).decode())
-            assert found is not None
-            async with Client(found.group() + path) as client:
-                return str((await call(client, "echo", message="up")).text)
-        finally:
-            process.terminate()
-            await process.communicate()
-
-    assert run_async(main()) == "Echo: up"
 
 
 WRONG = [
@@ -100,16 +72,11 @@ def test_a_variable_that_makes_no_sense_is_refused(variable: str, value: str) ->
     assert value in outcome.output
 
 
-def test_an_unauthenticated_public_address_is_rejected() -> None:
-    outcome = CliRunner().invoke(command, ["--http", "0.0.0.0:0"])
-    assert isinstance(outcome.exception, ConfigError)
-
-
 # --- what only HTTP has ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", [{}, {"Mcp-Param-Region": "south"}], ids=["missing", "another"])
-def test_an_argument_that_its_header_contradicts_is_refused(header: dict[str, str]) -> None:
+@pytest.mark.parametrize("header", [{"Mcp-Param-Region": "south"}, {}], ids=["another", "missing"])
+async def test_an_argument_that_its_header_contradicts_is_refused(header: dict[str, str]) -> None:
     import aiohttp
 
     meta = {
@@ -124,78 +91,46 @@ def test_an_argument_that_its_header_contradicts_is_refused(header: dict[str, st
         "Mcp-Method": "tools/call",
         "Mcp-Name": "get-region",
     }
-
-    async def main() -> Any:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        async with (
-            over_http(make_server(numbered=0)) as url,
-            aiohttp.ClientSession() as web,
-            web.post(f"{url}/mcp", json=body, headers={**usual, **header}) as response,
-        ):
-            return response.status, (await response.json())["error"]["code"]
-
-    assert run_async(main()) == (400, -32020)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with (
+        over_http(make_server(numbered=0)) as url,
+        aiohttp.ClientSession() as web,
+        web.post(f"{url}/mcp", json=body, headers={**usual, **header}) as response,
+    ):
+        assert (response.status, (await response.json())["error"]["code"]) == (400, -32020)
 
 
-def test_the_trunkline_client_sends_the_parameter_header() -> None:
-    async def main() -> str:
-        async with over_http(make_server(numbered=0)) as url, Client(f"{url}/mcp", revision=STATELESS) as client:
-            await client.list_tools()
-            return str((await call(client, "get-region", region="north")).text)
-
-    assert run_async(main()) == "Region: north"
-
-
-def test_timers_and_files_of_an_http_session_are_its_own_and_end_with_it() -> None:
-    clock = FakeClock()
-    server = make_server(numbered=0, choose=lambda levels: "error", clock=clock)
-
-    async def main() -> tuple[str, int, int]:
-        logs: asyncio.Queue[str] = asyncio.Queue()
-        async with over_http(server) as url:
-            told: dict[str, Any] = {"logging": lambda message: logs.put_nowait(message.level)}
-            async with Client(f"{url}/mcp", revision=HANDSHAKE, **told) as client:
-                (link,) = (await call(client, "gzip-file-as-resource", name="a.gz", data="data:,x")).content
-                await call(client, "toggle-simulated-logging")
-                await logs.get()
-                clock.advance(5)
-                await logs.get()
-                running = len(server.lifespan_value.logging)
-            clock.advance(5)
-            return link.uri, running, len(server.lifespan_value.logging)
-
-    assert run_async(main()) == ("demo://resource/session/a.gz", 1, 0)
-
-
-def test_a_handle_of_another_user_is_rejected() -> None:
+async def test_a_handle_of_another_user_is_rejected() -> None:
     tokens = {"alice-0123456789": "alice", "bob-0123456789ab": "bob"}
-
-    async def main() -> str | None:
-        async with over_http(make_server(numbered=0), auth=StaticTokens(tokens)) as url:
-            target = f"{url}/mcp"
-            async with Client(target, auth="alice-0123456789") as alice, Client(target, auth="bob-0123456789ab") as bob:
-                (link,) = (await call(alice, "gzip-file-as-resource", name="a.gz", data="data:,x")).content
-                with pytest.raises(RequestFailed, match="gone"):
-                    await bob.read_resource(link.uri)
-                return (await alice.read_resource(link.uri))[0].mime_type
-
-    assert run_async(main()) == "application/gzip"
+    async with over_http(make_server(numbered=0), auth=StaticTokens(tokens)) as url:
+        target = f"{url}/mcp"
+        async with Client(target, auth="alice-0123456789") as alice, Client(target, auth="bob-0123456789ab") as bob:
+            (link,) = (await call(alice, "gzip-file-as-resource", name="a.gz", data="data:,x")).content
+            with pytest.raises(RequestFailed, match="gone"):
+                await bob.read_resource(link.uri)
+            assert (await alice.read_resource(link.uri))[0].mime_type == "application/gzip"
 
 
-def test_a_timer_without_a_session_is_not_stopped_by_another_user() -> None:
+async def test_a_timer_without_a_session_is_not_stopped_by_another_user() -> None:
     tokens = {"alice-0123456789": "alice", "bob-0123456789ab": "bob"}
     server = make_server(numbered=0, clock=FakeClock())
+    async with over_http(server, auth=StaticTokens(tokens)) as url:
+        target = f"{url}/mcp"
+        async with (
+            Client(target, auth="alice-0123456789", revision=STATELESS) as alice,
+            Client(target, auth="bob-0123456789ab", revision=STATELESS) as bob,
+            alice.listen(uris=["demo://resource/dynamic/text/1"]),
+        ):
+            callers = (alice, bob, alice)
+            told = [str((await call(each, "toggle-subscriber-updates")).text) for each in callers]
+    assert [each.split()[0] for each in told] == ["Started", "Started", "Stopped"]
 
-    async def main() -> list[str]:
-        async with over_http(server, auth=StaticTokens(tokens)) as url:
-            target = f"{url}/mcp"
-            async with (
-                Client(target, auth="alice-0123456789", revision=STATELESS) as alice,
-                Client(target, auth="bob-0123456789ab", revision=STATELESS) as bob,
-                alice.listen(uris=["demo://resource/dynamic/text/1"]),
-            ):
-                callers = (alice, bob, alice)
-                told = [str((await call(each, "toggle-subscriber-updates")).text) for each in callers]
-        return [each.split()[0] for each in told]
 
-    assert run_async(main()) == ["Started", "Started", "Stopped"]
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [([], None), (["stdio"], None), (["sse", "--port", "7"], 7), (["streamableHttp", "--port", "8"], 8)],
+    ids=["nothing", "stdio", "sse", "streamable-http"],
+)
+def test_the_official_arguments_choose_the_transport(words: list[str], address: int | None) -> None:
+    options = started("everything", *words).options
+    assert (options.address and options.address.port) == address

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from servers.tests.everything.support import HANDSHAKE, MIDDLE, STATELESS, Heard, call, connected, everything
+from servers.tests.everything.support import HANDSHAKE, MIDDLE, STATELESS, Heard, call, connected
 from tests.support import run_async
-from trunkline import Client, MissingCapability, RequestFailed, Server, ToolError
+from trunkline import Client, RequestFailed, Server, ToolError
 from trunkline.types import ElicitResult
 from trunkline_servers.everything import make_server
 
@@ -43,7 +43,7 @@ def researched(revision: str, *, heard: Heard | None = None, **options: Any) -> 
 # --- the research ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", [MIDDLE, *BOTH])
+@pytest.mark.parametrize("revision", BOTH)
 def test_the_research_asks_what_an_ambiguous_topic_means(revision: str) -> None:
     heard = Heard()
     report = researched(revision, heard=heard)
@@ -58,10 +58,9 @@ def test_the_research_asks_what_an_ambiguous_topic_means(revision: str) -> None:
     assert "- **Clarification**: snake" in report
 
 
-@pytest.mark.parametrize("revision", BOTH)
-def test_a_clear_topic_is_not_asked_about(revision: str) -> None:
+def test_a_clear_topic_is_not_asked_about() -> None:
     heard = Heard()
-    report = researched(revision, heard=heard, arguments={"topic": "tides"})
+    report = researched(STATELESS, heard=heard, arguments={"topic": "tides"})
     assert (heard.asked, report.splitlines()[0]) == ([], "# Research Report: tides")
     assert "Stage 4: Generating report ✓" in report
 
@@ -85,26 +84,26 @@ def test_a_client_that_fails_to_ask_gets_the_default() -> None:
     assert "(technical (default - elicitation unavailable))" in researched(HANDSHAKE, answers=fail)
 
 
-def test_the_status_tells_what_the_research_waits_for() -> None:
-    async def main() -> tuple[str, str | None, str | None]:
-        waiting, answered = asyncio.Event(), asyncio.Event()
-
-        async def think(question: t.ElicitRequestParams) -> Any:
-            waiting.set()
-            await answered.wait()
-            return {"interpretation": "comedy"}
-
-        async with Client(quick(), revision=HANDSHAKE, elicitation=think) as client:
-            task = await client.start_task("simulate-research-query", UNCLEAR)
-            await waiting.wait()
-            state = await task.refresh()
-            assert state is not None
-            answered.set()
-            await task.result()
-            return state.status, state.message, (await client.task(task.id).refresh()).message  # type: ignore[union-attr]
+async def test_the_status_tells_what_the_research_waits_for() -> None:
 
     asked = 'Found multiple interpretations for "Python". Requesting clarification...'
-    assert run_async(main()) == ("input_required", asked, "Generating report...")
+    waiting, answered = asyncio.Event(), asyncio.Event()
+
+    async def think(question: t.ElicitRequestParams) -> Any:
+        waiting.set()
+        await answered.wait()
+        return {"interpretation": "comedy"}
+
+    async with Client(quick(), revision=HANDSHAKE, elicitation=think) as client:
+        task = await client.start_task("simulate-research-query", UNCLEAR)
+        await waiting.wait()
+        state = await task.refresh()
+        assert state is not None
+        answered.set()
+        await task.result()
+        after = await client.task(task.id).refresh()
+        assert after is not None
+    assert (state.status, state.message, after.message) == ("input_required", asked, "Generating report...")
 
 
 def test_a_topic_has_a_longest_length() -> None:
@@ -112,27 +111,15 @@ def test_a_topic_has_a_longest_length() -> None:
         researched(STATELESS, arguments={"topic": "x" * 10_001})
 
 
-def test_the_research_must_be_called_as_a_task_where_that_can_be_chosen() -> None:
-    async def main() -> t.ToolExecution | None:
-        async with connected(HANDSHAKE) as client:
-            with pytest.raises(RequestFailed) as plain:
-                await client.request("tools/call", {"name": "simulate-research-query", "arguments": {"topic": "x"}})
-            with pytest.raises(RequestFailed) as other:
-                await client.request("tools/call", {"name": "echo", "arguments": {"message": "x"}, "task": {}})
-            assert (plain.value.code, other.value.code) == (-32601, -32601)
-            [tool] = [each for each in await client.list_tools() if each.name == "simulate-research-query"]
-            return tool.execution
-
-    assert run_async(main()) == t.ToolExecution(task_support="required")
-
-
-def test_it_is_kept_for_five_minutes() -> None:
-    async def main() -> Any:
-        async with connected(HANDSHAKE, quick()) as client:
-            params = {"name": "simulate-research-query", "arguments": {"topic": "x"}, "task": {}}
-            return await client.request("tools/call", params)
-
-    assert run_async(main())["task"]["ttl"] == 300_000
+async def test_the_research_must_be_called_as_a_task_where_that_can_be_chosen() -> None:
+    async with connected(HANDSHAKE) as client:
+        with pytest.raises(RequestFailed) as plain:
+            await client.request("tools/call", {"name": "simulate-research-query", "arguments": {"topic": "x"}})
+        with pytest.raises(RequestFailed) as other:
+            await client.request("tools/call", {"name": "echo", "arguments": {"message": "x"}, "task": {}})
+        assert (plain.value.code, other.value.code) == (-32601, -32601)
+        [tool] = [each for each in await client.list_tools() if each.name == "simulate-research-query"]
+        assert tool.execution == t.ToolExecution(task_support="required")
 
 
 # --- tasks of the client ---------------------------------------------------------------------------------------------
@@ -147,15 +134,10 @@ async def able(**options: Any) -> AsyncIterator[Client]:
         yield client
 
 
-def test_only_clients_that_run_requests_as_tasks_see_the_tools() -> None:
-    async def main() -> list[set[str]]:
-        seen = []
-        for revision in (MIDDLE, *BOTH):
-            async with connected(revision) as client:
-                seen.append({tool.name for tool in await client.list_tools()} & ASYNC)
-        return seen
-
-    assert run_async(main()) == [set(), ASYNC, set()]
+@pytest.mark.parametrize(("revision", "tools"), [(MIDDLE, set()), (HANDSHAKE, ASYNC), (STATELESS, set())])
+async def test_only_clients_that_run_requests_as_tasks_see_the_tools(revision: str, tools: set[str]) -> None:
+    async with connected(revision) as client:
+        assert {tool.name for tool in await client.list_tools()} & ASYNC == tools
 
 
 def test_the_clients_model_answers_in_a_task() -> None:
@@ -169,12 +151,9 @@ def test_the_clients_model_answers_in_a_task() -> None:
     assert '    "text": "a lantern"' in lines
 
 
-def test_the_user_fills_in_a_form_in_a_task() -> None:
-    async def main() -> list[str]:
-        async with able() as client:
-            return [each.text for each in (await call(client, "trigger-elicitation-request-async")).content]
-
-    done, inputs, raw = run_async(main())
+async def test_the_user_fills_in_a_form_in_a_task() -> None:
+    async with able() as client:
+        done, inputs, raw = [each.text for each in (await call(client, "trigger-elicitation-request-async")).content]
     assert done == "[COMPLETED] User provided the requested information!"
     assert inputs == "User inputs:\n- Name: Ann\n- Agreed to terms: false"
     assert '"agreeToTerms": false' in raw
@@ -187,12 +166,9 @@ def test_the_user_fills_in_a_form_in_a_task() -> None:
         ("cancel", "[CANCELLED] User cancelled the elicitation dialog."),
     ],
 )
-def test_what_else_the_user_does_is_told(action: Any, told: str) -> None:
-    async def main() -> str:
-        async with able(answers=lambda question: ElicitResult(action=action)) as client:
-            return str((await call(client, "trigger-elicitation-request-async")).content[0].text)
-
-    assert run_async(main()) == told
+async def test_what_else_the_user_does_is_told(action: Any, told: str) -> None:
+    async with able(answers=lambda question: ElicitResult(action=action)) as client:
+        assert (await call(client, "trigger-elicitation-request-async")).content[0].text == told
 
 
 def test_a_task_of_the_client_that_failed_is_told() -> None:
@@ -208,22 +184,7 @@ def test_a_task_of_the_client_that_failed_is_told() -> None:
     assert told == f"[FAILED] {reason}\n\nProgress:\nTask created: ID\nPoll 1: failed - {reason}"
 
 
-def test_the_length_of_an_answer_has_bounds() -> None:
-    async def main() -> None:
-        async with able() as client:
+async def test_the_length_of_an_answer_has_bounds() -> None:
+    async with able() as client:
+        with pytest.raises(ToolError, match="maxTokens must be a whole number from 1"):
             await call(client, "trigger-sampling-request-async", prompt="x", maxTokens=0)
-
-    with pytest.raises(ToolError, match="maxTokens must be a whole number from 1"):
-        run_async(main())
-
-
-def test_a_client_without_tasks_cannot_call_them() -> None:
-    async def main() -> None:
-        async with Client(everything(), revision=STATELESS) as client:
-            with pytest.raises(RequestFailed, match="Unknown tool"):
-                await call(client, "trigger-sampling-request-async", prompt="x")
-            with pytest.raises(MissingCapability):
-                async with Client(everything(), revision=MIDDLE) as older:
-                    await older.start_task("simulate-research-query", {"topic": "x"})
-
-    run_async(main())

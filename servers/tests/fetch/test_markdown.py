@@ -54,6 +54,18 @@ def markdown(html: str) -> str:
         pytest.param("<title>T</title><p>x</p>", "# T\n\nx", id="title-where-there-is-no-heading"),
         pytest.param("<title>T</title><h1>H</h1><p>x</p>", "# H\n\nx", id="no-title-where-there-is-a-heading"),
         pytest.param("<p>a</p><a href='/c'><h3>Card</h3><p>text</p></a>", "a\n\n[Card text](https://site.example/c)"),
+        pytest.param('<p>a <img src="/i.png" alt="A cat"></p>', "a ![A cat](https://site.example/i.png)", id="image"),
+        pytest.param('<p>a <img src="data:image/png;base64,AA" alt="A cat"></p>', "a A cat", id="inline-image"),
+        pytest.param('<p>a <img src="/pixel.gif"></p>', "a", id="image-without-text"),
+        pytest.param('<p><a href="/c"><img src="/i" alt="B"></a></p>', "[B](https://site.example/c)", id="image-link"),
+        pytest.param('<base href="/x/"><p><a href="z">z</a></p>', "[z](https://site.example/x/z)", id="base"),
+        pytest.param("<p>a\x1b[31mb\x07\u202ec\x9b</p><pre>d\x1be</pre>", "a[31mbc\n\n```\nde\n```", id="unseen"),
+        pytest.param(
+            '<p><a href="/c">a](http://evil.example) [b</a></p>',
+            "[a\\](http://evil.example) \\[b](https://site.example/c)",
+            id="link-in-the-text-of-a-link",
+        ),
+        pytest.param("<div>" * 500 + "deep <b>words</b>" + "</div>" * 500, "deep words", id="very-deep"),
     ],
 )
 def test_html_becomes_markdown(html: str, expected: str) -> None:
@@ -83,29 +95,6 @@ def test_html_becomes_markdown(html: str, expected: str) -> None:
 )
 def test_a_link_comes_out_whole_or_not_at_all(href: str, expected: str) -> None:
     assert markdown(f'<p><a href="{href}">x</a></p>') == expected
-
-
-def test_the_text_of_a_link_cannot_make_another_link() -> None:
-    assert markdown('<p><a href="/c">a](http://evil.example) [b</a></p>') == (
-        "[a\\](http://evil.example) \\[b](https://site.example/c)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("html", "expected"),
-    [
-        pytest.param('<p>a <img src="/i.png" alt="A cat"></p>', "a ![A cat](https://site.example/i.png)", id="image"),
-        pytest.param('<p>a <img src="data:image/png;base64,AA" alt="A cat"></p>', "a A cat", id="inline-image"),
-        pytest.param('<p>a <img src="/pixel.gif"></p>', "a", id="image-without-text"),
-        pytest.param('<p><a href="/c"><img src="/i" alt="B"></a></p>', "[B](https://site.example/c)", id="in-a-link"),
-    ],
-)
-def test_an_image_comes_as_its_text(html: str, expected: str) -> None:
-    assert markdown(html) == expected
-
-
-def test_links_are_made_for_the_base_of_the_page() -> None:
-    assert markdown('<base href="/x/y/"><p><a href="z">z</a></p>') == "[z](https://site.example/x/y/z)"
 
 
 _STORY = "<p>" + "A sentence of the story, which is long enough. " * 10 + "</p>"
@@ -170,11 +159,3 @@ def test_the_element_with_the_content_is_chosen(page: str) -> None:
 )
 def test_a_page_is_never_taken_for_a_frame(page: str) -> None:
     assert "A sentence" in markdown(page)
-
-
-def test_control_characters_of_a_page_are_left_out() -> None:
-    assert markdown("<p>a\x1b[31mb\x07\u202ec\x9b</p><pre>d\x1be</pre>") == "a[31mbc\n\n```\nde\n```"
-
-
-def test_words_in_elements_that_are_too_deep_are_kept() -> None:
-    assert markdown("<div>" * 500 + "deep <b>words</b>" + "</div>" * 500).split() == ["deep", "words"]

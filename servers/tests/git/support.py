@@ -20,7 +20,18 @@ from trunkline import Client, Server
 from trunkline.client.tool_cache import CallResult
 from trunkline_servers.git import make_server
 
-__all__ = ["EVERY_TOOL", "NEEDS_GIT", "any_server", "call", "calls", "git", "make_repository", "outcome", "write"]
+__all__ = [
+    "EVERY_TOOL",
+    "NEEDS_GIT",
+    "any_server",
+    "call",
+    "calls",
+    "git",
+    "make_repository",
+    "outcome",
+    "refused",
+    "write",
+]
 
 NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
 
@@ -119,6 +130,13 @@ def outcome(result: CallResult) -> tuple[bool, str]:
 def any_server() -> Server:
     """Return a shared server that allows every repository."""
     return make_server(any_repository=True)
+
+
+def refused(repository: Path, tool: str, **arguments: Any) -> str:
+    """Call one tool that must refuse, and return its reason."""
+    failed, text = call(repository, tool, **arguments)
+    assert failed
+    return text
 
 
 def call(repository: Path, tool: str, **arguments: Any) -> tuple[bool, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from servers.tests.git.support import (
     git,
     make_repository,
     outcome,
+    refused,
     write,
 )
 from trunkline_servers.git import make_server
@@ -30,11 +32,6 @@ TOOLS = {name: (name, arguments) for name, arguments in EVERY_TOOL} | {
 SOME_TOOLS = [TOOLS[name] for name in ("git_status", "git_add", "git_checkout")]
 Trap = Callable[[Path, str], None]
 HOOKS = ("pre-commit", "commit-msg", "post-commit", "post-checkout", "post-index-change", "reference-transaction")
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return make_repository(tmp_path / "repository")
 
 
 @pytest.fixture
@@ -112,7 +109,7 @@ def missing_object(repository: Path, program: str) -> None:
     (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
 
 
-def row(name: str, trap: Trap, command: tuple[str, ...] | None, *tools: str) -> Any:
+def row(name: str, trap: Trap, command: tuple[str, ...], *tools: str) -> Any:
     """A trap, what makes plain git run into it, and the tools that do the same."""
     return pytest.param(trap, command, [TOOLS[each] for each in tools], id=name)
 
@@ -143,12 +140,6 @@ TRAPS = [
     row("textconv", attribute("* diff=evil", settings(diff__evil__textconv="PROGRAM")), ("diff",), "git_diff"),
     row("clean", attribute(FILTER, settings(filter__evil__clean="PROGRAM")), ("diff",), "git_status", "git_diff"),
     row(
-        "clean-odd-name",
-        attribute("* filter=e.v=i l", settings(**{"filter__e.v=i l__clean": "PROGRAM"})),
-        None,
-        "git_diff",
-    ),
-    row(
         "process",
         attribute(FILTER, settings(filter__evil__process="PROGRAM", filter__evil__required="true")),
         ("add", "."),
@@ -173,24 +164,13 @@ TRAPS = [
 
 
 @pytest.mark.parametrize(("trap", "command", "tools"), TRAPS)
-def test_no_program_of_a_repository_is_run(
-    repository: Path, marker: Path, program: str, trap: Trap, command: object, tools: list[Any]
+def test_no_program_of_a_repository_is_run_that_plain_git_runs(
+    repository: Path, marker: Path, program: str, trap: Trap, command: tuple[str, ...], tools: list[Any]
 ) -> None:
     trap(repository, program)
-
-    calls(any_server(), repository, tools)
-
+    calls(any_server(), shutil.copytree(repository, repository.with_name("copy"), symlinks=True), tools)
     assert not marker.exists()
-
-
-@pytest.mark.parametrize(("trap", "command", "tools"), [trap for trap in TRAPS if trap.values[1]])
-def test_the_same_repository_does_run_it_with_plain_git(
-    repository: Path, marker: Path, program: str, trap: Trap, command: tuple[str, ...], tools: object
-) -> None:
-    trap(repository, program)
-
     git(repository, *command, check=False)
-
     assert marker.exists()
 
 
@@ -204,9 +184,7 @@ def test_no_tool_runs_anything_of_a_repository_that_brings_everything(
     )
     settings(gpg__program="PROGRAM", diff__evil__command="PROGRAM", diff__evil__textconv="PROGRAM")(repository, program)
     attribute("* diff=evil merge=evil", hooks)(repository, program)
-
     results = calls(any_server(), repository, EVERY_TOOL)
-
     assert [each.is_error for each in results] == [False] * len(EVERY_TOOL)
     assert not marker.exists()
 
@@ -237,20 +215,15 @@ def test_hooks_run_with_run_hooks(repository: Path, marker: Path, program: str) 
     hooks(repository, program)
     git(repository, "add", ".")
     marker.unlink(missing_ok=True)
-
     (result,) = calls(
         make_server(repositories=[repository], run_hooks=True), repository, [("git_commit", {"message": "hooked"})]
     )
-
     assert (result.is_error, marker.exists()) == (False, True)
 
 
 def test_a_file_with_a_filter_is_not_staged_unfiltered(repository: Path, program: str) -> None:
     attribute("* filter=evil", settings(filter__evil__clean="PROGRAM"))(repository, program)
-
-    failed, text = call(repository, "git_add", files=["a.txt"])
-
-    assert (failed, "runs no filters" in text) == (True, True)
+    assert "runs no filters" in refused(repository, "git_add", files=["a.txt"])
     assert git(repository, "ls-files", "-s") == git(
         repository, "ls-tree", "--format=%(objectmode) %(objectname) 0\t%(path)", "HEAD"
     )
@@ -260,35 +233,18 @@ def test_a_file_with_a_filter_is_not_staged_unfiltered(repository: Path, program
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(repository: Path, name: str) -> None:
     (repository / ".git" / name).unlink(missing_ok=True)
     os.mkfifo(repository / ".git" / name)
-
-    failed, text = call(repository, "git_status")
-
-    assert (failed, "it is not a plain file" in text) == (True, True)
+    assert "it is not a plain file" in refused(repository, "git_status")
 
 
 def test_an_invalid_configuration_is_refused(repository: Path) -> None:
     write(repository / ".git" / "config", "[core\n")
-
-    failed, text = call(repository, "git_status")
-
-    assert (failed, f"The configuration {repository / '.git' / 'config'} cannot be read" in text) == (True, True)
+    assert f"The configuration {repository / '.git' / 'config'} cannot be read" in refused(repository, "git_status")
 
 
 def test_a_configuration_without_end_is_refused(repository: Path) -> None:
     with (repository / ".git" / "config").open("a") as config:
         config.write("#" * 1024 * 1024)
-
-    failed, text = call(repository, "git_status")
-
-    assert (failed, "longer than 1048576 bytes" in text) == (True, True)
-
-
-def test_a_configuration_that_includes_another_is_refused(repository: Path, program: str) -> None:
-    included("include.path")(repository, program)
-
-    failed, text = call(repository, "git_status")
-
-    assert (failed, "Remove include.path" in text) == (True, True)
+    assert "longer than 1048576 bytes" in refused(repository, "git_status")
 
 
 # --- options in disguise ---------------------------------------------------------------------------------------------
@@ -315,9 +271,7 @@ def test_a_word_that_looks_like_an_option_is_refused(
 ) -> None:
     before = sorted(shared.rglob("*"))
     wanted = [(tool, {name: word, **others}) for word in OPTIONS]
-
     results = calls(make_server(repositories=[shared]), shared, wanted)
-
     assert [(each.is_error, "starts with '-'" in outcome(each)[1]) for each in results] == [(True, True)] * len(OPTIONS)
     assert sorted(shared.rglob("*")) == before
 
@@ -331,7 +285,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_branch_whose_name_is_an_option_cannot_be_reached(repository: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     write(repository / ".git" / "refs" / "heads" / "--output=stolen", head + "\n")
-
     assert call(repository, "git_diff", target="--output=stolen")[0] is True
     assert call(repository, "git_diff", target="refs/heads/--output=stolen")[0] is False
     assert not (repository / "stolen").exists()
@@ -339,16 +292,13 @@ def test_a_branch_whose_name_is_an_option_cannot_be_reached(repository: Path) ->
 
 def test_a_file_whose_name_is_an_option_is_a_file(repository: Path) -> None:
     write(repository / "--chmod=+x", "data\n")
-
     assert call(repository, "git_add", files=["--chmod=+x"])[0] is False
     assert git(repository, "diff", "--cached", "--name-only") == "--chmod=+x"
 
 
 def test_a_word_that_is_not_one_revision_is_refused(shared: Path) -> None:
     words = ("HEAD\nHEAD", "HEAD\0", "", "x" * 2000, "main..main", "^main", "main^@")
-
     results = calls(make_server(repositories=[shared]), shared, [("git_show", {"revision": word}) for word in words])
-
     assert [word for word, result in zip(words, results, strict=True) if not result.is_error] == []
 
 
@@ -376,30 +326,19 @@ def test_a_path_out_of_the_tree_or_into_git_is_not_staged(repository: Path, tmp_
     outside = write(tmp_path / "outside.txt", "secret\n")
     (repository / "link").symlink_to(tmp_path)
     wanted = [("git_add", {"files": ["a.txt", path.replace("{outside}", str(outside))]}) for path in PATHS]
-
     results = calls(make_server(repositories=[repository]), repository, wanted)
-
     assert [path for path, result in zip(PATHS, results, strict=True) if not result.is_error] == []
     assert git(repository, "diff", "--cached", "--name-only") == ""
 
 
-def test_a_neighbour_with_the_same_beginning_is_another_repository(repository: Path, tmp_path: Path) -> None:
-    neighbour = make_repository(tmp_path / "repository-evil")
-
-    (result,) = calls(make_server(repositories=[repository]), neighbour, [("git_status", {})])
-
-    assert "outside of what is allowed" in outcome(result)[1]
-
-
-@pytest.mark.parametrize("way", ["{top}/../other", "{top}/link", "{top}/link/../other", "/", "{top}/\0"])
+@pytest.mark.parametrize("way", ["{top}/../other", "{top}-evil", "{top}/link", "{top}/link/../other", "/", "{top}/\0"])
 def test_no_path_leads_out_of_the_allowed_folder(repository: Path, tmp_path: Path, way: str) -> None:
     other = make_repository(tmp_path / "other")
+    make_repository(tmp_path / "repository-evil")
     (repository / "link").symlink_to(other)
-
     (result,) = calls(
         make_server(repositories=[repository]), Path(), [("git_log", {"repo_path": way.format(top=repository)})]
     )
-
     assert result.is_error is True
     assert "Commit" not in outcome(result)[1]
 
@@ -412,28 +351,15 @@ def test_a_folder_inside_of_an_allowed_one_may_not_lead_to_the_repository_around
     odd = around / "a:b"
     (odd / "c" / ".git").mkdir(parents=True)
     server = make_server(any_repository=True)
-
     results = [calls(server, each, [("git_log", {})])[0] for each in (inside, odd / "c")]
-
     assert [each.is_error for each in results] == [True, True]
-
-
-def test_an_allowed_folder_whose_name_is_no_text_is_named_as_well_as_can_be(tmp_path: Path) -> None:
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
-    odd.mkdir()
-
-    (result,) = calls(make_server(repositories=[odd]), tmp_path, [("git_status", {})])
-
-    assert "odd\ufffd" in outcome(result)[1]
 
 
 def test_a_bare_repository_in_the_tree_is_refused(repository: Path, tmp_path: Path, marker: Path) -> None:
     bare = repository / "vendor"
     git(repository, "init", "--quiet", "--bare", str(bare))
     git(bare, "config", "core.fsmonitor", f"touch {marker}")
-
     (result,) = calls(make_server(repositories=[repository]), bare, [("git_status", {})])
-
     assert "bare repository" in outcome(result)[1]
     assert not marker.exists()
 
@@ -442,9 +368,7 @@ def test_a_git_file_may_not_lead_out(repository: Path, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
     disguised = repository / "disguised"
     write(disguised / ".git", f"gitdir: {other / '.git'}\n")
-
     (result,) = calls(make_server(repositories=[repository]), disguised, [("git_log", {})])
-
     assert "keeps its data in" in outcome(result)[1]
 
 
@@ -452,19 +376,14 @@ def test_a_git_file_may_not_lead_out(repository: Path, tmp_path: Path) -> None:
 def test_a_zero_byte_in_the_way_to_another_place_is_refused(repository: Path, tmp_path: Path, name: str) -> None:
     disguised = repository if "/" in name else repository / "disguised"
     write(disguised / name, f"gitdir: {repository / '.git'}\0/../../other\n")
-
-    failed, text = call(disguised, "git_log")
-
-    assert (failed, "it holds a zero byte" in text) == (True, True)
+    assert "it holds a zero byte" in refused(disguised, "git_log")
 
 
 def test_a_linked_working_tree_works_where_both_are_allowed(repository: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
     git(repository, "worktree", "add", "--quiet", str(linked))
-
     (inside,) = calls(make_server(repositories=[tmp_path]), linked, [("git_log", {})])
     (outside,) = calls(make_server(repositories=[linked]), linked, [("git_log", {})])
-
     assert (inside.is_error, outside.is_error) == (False, True)
 
 
@@ -472,9 +391,7 @@ def test_the_working_tree_is_where_the_repository_is_whatever_it_says(repository
     elsewhere = tmp_path / "elsewhere"
     write(elsewhere / "secret.txt", "secret\n")
     git(repository, "config", "core.worktree", str(elsewhere))
-
     failed, text = call(repository, "git_status")
-
     assert (failed, "a.txt" in text, "secret.txt" in text) == (False, True, False)
 
 
@@ -485,9 +402,7 @@ def test_a_link_in_the_repositorys_own_folder_may_not_lead_out(repository: Path,
     inside.rename(outside)
     inside.symlink_to(outside)
     before = outside.stat().st_mtime_ns
-
     results = calls(make_server(repositories=[repository]), repository, SOME_TOOLS)
-
     assert {each.is_error for each in results} == {True}
     assert outside.stat().st_mtime_ns == before
 
@@ -506,10 +421,8 @@ def test_a_link_in_the_state_of_an_unfinished_command_may_not_lead_out(
     write(inside.parent / "onto", "0" * 40 + "\n")
     write(inside.parent / "interactive", "")
     inside.symlink_to(secret)
-
     (result,) = calls(make_server(repositories=[repository]), repository, [("git_status", {})])
     failed, text = outcome(result)
-
     assert (failed, "leads out" in text, "a secret" in text) == (True, True, False)
 
 
@@ -519,10 +432,7 @@ def test_objects_are_not_borrowed_from_outside(repository: Path, tmp_path: Path,
     lenders = [secret / ".git" / "objects", repository / "lender"]
     write(repository / "lender" / "info" / "alternates", f"{lenders[0]}\n")
     write(repository / ".git" / "objects" / "info" / "alternates", f"# friends\n{lenders[steps - 1]}\n")
-
-    failed, text = call(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
-
-    assert (failed, "borrows objects" in text) == (True, True)
+    assert "borrows objects" in refused(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
 
 
 def test_an_alternate_is_not_hidden_in_a_line_that_looks_like_two(repository: Path, tmp_path: Path) -> None:
@@ -534,17 +444,13 @@ def test_an_alternate_is_not_hidden_in_a_line_that_looks_like_two(repository: Pa
     (objects / "x\vinside").mkdir()
     (repository / "secret" / ".git" / "objects").mkdir(parents=True)
     write(objects / "info" / "alternates", "x\vinside/../../../../secret/.git/objects\n")
-
-    failed, text = call(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
-
-    assert (failed, "borrows objects" in text) == (True, True)
+    assert "borrows objects" in refused(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
 
 
 def test_a_replaced_object_is_not_taken_for_the_one_that_was_asked_for(repository: Path) -> None:
     blob = git(repository, "rev-parse", "HEAD:a.txt")
     other = git(repository, "hash-object", "-w", "a.txt")
     git(repository, "replace", blob, other)
-
     assert call(repository, "git_show", revision=blob) == (False, "one\ntwo\nthree\n")
 
 
@@ -555,54 +461,43 @@ def test_a_repository_owned_by_another_user_is_refused_as_git_does(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     os.chown(repository, 12345, 12345)
     os.chown(repository / ".git", 12345, 12345)
-
-    failed, text = call(repository, "git_status")
-
-    assert (failed, "dubious ownership" in text) == (True, True)
+    assert "dubious ownership" in refused(repository, "git_status")
 
 
 def test_a_folder_inside_a_repository_does_not_stand_for_the_repository(tmp_path: Path) -> None:
     home = make_repository(tmp_path / "home")
     work, private = make_repository(home / "work" / "site"), make_repository(home / "private")
     server = make_server(repositories=[home / "work"])
-
     failed = [calls(server, each, [("git_status", {})])[0].is_error for each in (work, private, home)]
-
     assert failed == [False, True, True]
 
 
 # --- who is allowed --------------------------------------------------------------------------------------------------
 
-REVISIONS = [pytest.param("2025-11-25", id="handshake"), pytest.param("2026-07-28", id="stateless")]
 
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_without_a_repository_and_roots_nothing_is_allowed(shared: Path, revision: str) -> None:
-    (result,) = calls(make_server(), shared, [("git_status", {})], revision=revision)
-
+def test_without_a_repository_and_roots_nothing_is_allowed(shared: Path) -> None:
+    (result,) = calls(make_server(), shared, [("git_status", {})], revision="2025-11-25")
     assert "--repository PATH" in outcome(result)[1]
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_without_a_repository_the_clients_roots_are_allowed(shared: Path, tmp_path: Path, revision: str) -> None:
+def test_without_a_repository_the_clients_roots_are_allowed(shared: Path, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-    options: dict[str, Any] = {"revision": revision, "roots": [shared]}
-
+    options: dict[str, Any] = {"roots": [shared]}
     (inside,) = calls(make_server(), shared, [("git_status", {})], **options)
     (outside,) = calls(make_server(), other, [("git_status", {})], **options)
-
     assert (inside.is_error, outside.is_error) == (False, True)
 
 
 def test_roots_do_not_move_the_boundary_that_the_server_was_started_with(shared: Path, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-
     (result,) = calls(make_server(repositories=[shared]), other, [("git_status", {})], roots=[other])
-
     assert "outside of what is allowed" in outcome(result)[1]
 
 
-def test_any_repository_allows_every_repository(shared: Path) -> None:
-    (result,) = calls(make_server(any_repository=True), shared, [("git_status", {})])
+def test_an_allowed_folder_whose_name_is_no_text_is_named_as_well_as_can_be(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    odd.mkdir()
 
-    assert result.is_error is False
+    (result,) = calls(make_server(repositories=[odd]), tmp_path, [("git_status", {})])
+
+    assert "odd\ufffd" in outcome(result)[1]

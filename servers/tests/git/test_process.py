@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.support import BOUND, run_async
@@ -19,6 +20,10 @@ from trunkline_servers.git.process import ChildProcess, GitProgram, ProcessResul
 
 MUCH = bytes(range(256)) * 4096
 CLOSES_FIRST = "exec >&- 2>&-; cat > /dev/null; exit 4"
+
+
+# Descriptors and processes are counted.
+pytestmark = pytest.mark.usefixtures("without_collector")
 
 
 async def ran(*words: str, stdin: bytes = b"", most: int = 10 * len(MUCH)) -> ProcessResult:
@@ -31,6 +36,10 @@ async def ran(*words: str, stdin: bytes = b"", most: int = 10 * len(MUCH)) -> Pr
 
 def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
+
+
+def children() -> int:
+    return len(psutil.Process().children())
 
 
 def uvloops() -> asyncio.AbstractEventLoop:
@@ -48,16 +57,8 @@ def in_loop(loop: Loop, work: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(asyncio.wait_for(work, BOUND))
 
 
-def test_more_than_a_pipe_holds_goes_in_and_comes_out() -> None:
-    assert run_async(ran("/bin/cat", stdin=MUCH)) == ProcessResult(0, MUCH, "", False)
-
-
 def test_a_process_that_reads_no_input_is_not_a_failure() -> None:
     assert run_async(ran("/bin/sh", "-c", "exit 3", stdin=MUCH)) == ProcessResult(3, b"", "", False)
-
-
-def test_without_input_stdin_is_at_its_end() -> None:
-    assert run_async(ran("/bin/cat")) == ProcessResult(0, b"", "", False)
 
 
 def test_an_output_of_just_the_most_is_whole_and_one_byte_more_is_cut() -> None:
@@ -67,37 +68,26 @@ def test_an_output_of_just_the_most_is_whole_and_one_byte_more_is_cut() -> None:
 
 def test_an_output_without_end_is_cut_and_the_process_ended() -> None:
     said = run_async(ran("/bin/sh", "-c", "while :; do echo more; done", most=10))
-
     assert said == ProcessResult(0, b"more\nmore\n", "", True)
 
 
 def test_a_long_complaint_does_not_hold_a_process_up() -> None:
     said = run_async(ran("/bin/sh", "-c", "cat >&2; echo done", stdin=b"c" * len(MUCH)))
-
     assert (said.status, said.text, said.stderr) == (0, "done", "c" * 65536)
 
 
 def test_without_pidfds_the_exit_of_a_process_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-
     # The pipes are closed before it exits.
     assert run_async(ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
 
 
-def test_a_process_that_closes_its_output_first_is_waited_for() -> None:
-    assert run_async(ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
-
-
-def test_no_descriptor_is_left_after_a_run() -> None:
-    async def scene() -> tuple[list[str], list[str]]:
-        await ran("/bin/cat", stdin=b"x")
-        before = os.listdir("/dev/fd")
-        await ran("/bin/cat", stdin=b"x")
-        await ran("/bin/cat", stdin=MUCH, most=10)
-        return before, os.listdir("/dev/fd")
-
-    before, after = run_async(scene())
-
+async def test_no_descriptor_is_left_after_a_run() -> None:
+    await ran("/bin/cat", stdin=b"x")
+    before = os.listdir("/dev/fd")
+    await ran("/bin/cat", stdin=b"x")
+    await ran("/bin/cat", stdin=MUCH, most=10)
+    after = os.listdir("/dev/fd")
     assert len(after) == len(before)
 
 
@@ -147,15 +137,15 @@ def test_the_error_is_the_same_in_every_event_loop(loop: Loop) -> None:
     assert in_loop(loop, ran("/bin/cat", stdin=MUCH, most=10)) == ProcessResult(0, MUCH[:10], "", True)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
-    "script",
+    ("loop", "script"),
     [
-        pytest.param("exec sleep 60", id="sleeps"),
-        pytest.param("exec >&- 2>&-; exec sleep 60", id="without-output"),
-        pytest.param("exec cat /dev/zero", id="talks"),
-        pytest.param("sleep 60 & wait", id="waits-for-another"),
-        pytest.param(":", id="has-ended"),
+        pytest.param(uvloops, "exec sleep 60", id="in-uvloop"),
+        pytest.param(asyncio.new_event_loop, "exec sleep 60", id="sleeps"),
+        pytest.param(asyncio.new_event_loop, "exec >&- 2>&-; exec sleep 60", id="without-output"),
+        pytest.param(asyncio.new_event_loop, "exec cat /dev/zero", id="talks"),
+        pytest.param(asyncio.new_event_loop, "sleep 60 & wait", id="waits-for-another"),
+        pytest.param(asyncio.new_event_loop, ":", id="has-ended"),
     ],
 )
 def test_an_ended_process_leaves_nothing_behind(pipe: Path, loop: Loop, script: str) -> None:
@@ -170,31 +160,23 @@ def test_an_ended_process_leaves_nothing_behind(pipe: Path, loop: Loop, script: 
     assert (after, is_gone(number)) == (before, True)
 
 
-def test_cancelling_the_end_of_a_process_kills_it(pipe: Path) -> None:
-    async def scene() -> tuple[int, int, int, bool]:
-        before = descriptors()
-        child, number = await started(pipe, STUBBORN)
-        ending = asyncio.create_task(child.end())
-        await asyncio.sleep(0)
-        ending.cancel()
-        await asyncio.wait({ending})
-        return before, descriptors(), number, ending.cancelled()
-
-    before, after, number, cancelled = run_async(scene())
-
+async def test_cancelling_the_end_of_a_process_kills_it(pipe: Path) -> None:
+    before = descriptors()
+    child, number = await started(pipe, STUBBORN)
+    ending = asyncio.create_task(child.end())
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait({ending})
+    after, cancelled = descriptors(), ending.cancelled()
     assert (after, is_gone(number), cancelled) == (before, True, True)
 
 
-def test_without_pidfds_a_stubborn_process_is_killed(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_pidfds_a_stubborn_process_is_killed(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
-
-    async def scene() -> int:
-        child, number = await started(pipe, STUBBORN)
-        await child.end()
-        return number
-
-    assert is_gone(run_async(scene()))
+    child, number = await started(pipe, STUBBORN)
+    await child.end()
+    assert is_gone(number)
 
 
 #: It starts another that leaves the group, tells its number and holds the pipes.
@@ -208,42 +190,31 @@ if os.fork() == 0:
 """
 
 
-def test_a_process_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
+async def test_a_process_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
     pipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
-
-    async def scene() -> int:
-        child = ChildProcess([sys.executable, "-ISc", AWAY, str(pipe)], cwd=os.sep, env={}, most=10)
-        number = int(await asyncio.to_thread(pipe.read_text))
-        before = descriptors()
-        await child.end()
-        os.kill(number, signal.SIGKILL)
-        return before - descriptors()
-
     # The two pipes are closed.
-    assert run_async(scene()) == 2
+    child = ChildProcess([sys.executable, "-ISc", AWAY, str(pipe)], cwd=os.sep, env={}, most=10)
+    number = int(await asyncio.to_thread(pipe.read_text))
+    before = descriptors()
+    await child.end()
+    os.kill(number, signal.SIGKILL)
+    assert (before - descriptors()) == 2
 
 
 @pytest.mark.parametrize("place", ["add_reader", "add_writer"])
-def test_a_process_whose_pipes_cannot_be_read_is_ended(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> tuple[int, int]:
-        before = descriptors()
+async def test_a_process_whose_pipes_cannot_be_read_is_ended(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descriptors(), children()
 
-        def fail(*arguments: object) -> None:
-            raise OSError("no room")
+    def fail(*arguments: object) -> None:
+        raise OSError("no room")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(asyncio.get_running_loop(), place, fail)
-            with pytest.raises(OSError, match="no room"):
-                ChildProcess(["/bin/cat"], cwd=os.sep, env={}, stdin=b"x", most=10)
-        return before, descriptors()
-
-    before, after = run_async(scene())
-
-    assert after == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), place, fail)
+        with pytest.raises(OSError, match="no room"):
+            ChildProcess(["/bin/cat"], cwd=os.sep, env={}, stdin=b"x", most=10)
+    assert (descriptors(), children()) == before
 
 
 # --- the program -----------------------------------------------------------------------------------------------------
@@ -260,21 +231,16 @@ def test_a_process_whose_pipes_cannot_be_read_is_ended(place: str, monkeypatch: 
 )
 def test_a_program_that_cannot_be_started_is_an_error_in_words(path: str, words: list[str], told: str) -> None:
     program = GitProgram(path, seconds=BOUND, most=10)
-
     with pytest.raises(ToolError, match=f"git could not be started: .*{told}"):
         run_async(program.run(words, cwd=os.sep, env={}))
 
 
-def test_a_run_that_is_cancelled_leaves_no_process(pipe: Path) -> None:
-    async def scene() -> tuple[bool, int]:
-        program = GitProgram("/bin/sh", seconds=BOUND, most=10)
-        words = ["-c", f"echo $$ > '{pipe}'; exec sleep 60"]
-        run = asyncio.create_task(program.run(words, cwd=os.sep, env={"PATH": os.environ["PATH"]}))
-        number = int(await asyncio.to_thread(pipe.read_text))
-        run.cancel()
-        await asyncio.wait({run})
-        return run.cancelled(), number
-
-    cancelled, number = run_async(scene())
-
+async def test_a_run_that_is_cancelled_leaves_no_process(pipe: Path) -> None:
+    program = GitProgram("/bin/sh", seconds=BOUND, most=10)
+    words = ["-c", f"echo $$ > '{pipe}'; exec sleep 60"]
+    run = asyncio.create_task(program.run(words, cwd=os.sep, env={"PATH": os.environ["PATH"]}))
+    number = int(await asyncio.to_thread(pipe.read_text))
+    run.cancel()
+    await asyncio.wait({run})
+    cancelled = run.cancelled()
     assert (cancelled, is_gone(number)) == (True, True)

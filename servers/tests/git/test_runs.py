@@ -22,11 +22,6 @@ Change = Callable[[Path], object]
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return make_repository(tmp_path / "repository")
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Where the first argument of each run of git is written."""
     return tmp_path / "log"
@@ -50,37 +45,28 @@ def runs(server: Server, log: Path, repository: Path, *wanted: tuple[str, dict[s
     return log.read_text().split()
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
-    [
-        pytest.param("git_status", {}, ["status"], id="status"),
-        pytest.param("git_diff_unstaged", {}, ["diff"], id="diff-unstaged"),
-        pytest.param("git_diff_staged", {}, ["diff"], id="diff-staged"),
-        pytest.param("git_diff", {"target": "HEAD"}, ["rev-parse", "diff"], id="diff"),
-        pytest.param("git_log", {}, ["log"], id="log"),
-        pytest.param("git_show", {"revision": "HEAD"}, ["cat-file", "diff-tree"], id="show"),
-        pytest.param("git_branch", {"branch_type": "local"}, ["branch"], id="branch"),
-        pytest.param("git_reset", {}, ["reset"], id="reset"),
-        pytest.param("git_create_branch", {"branch_name": "new"}, ["update-ref"], id="create-branch"),
-        pytest.param("git_checkout", {"branch_name": "main"}, ["cat-file", "checkout"], id="checkout"),
-        pytest.param("git_checkout", {"branch_name": "HEAD"}, ["cat-file", "checkout"], id="checkout-head"),
-        pytest.param("git_add", {"files": ["."]}, ["ls-files", "update-index"], id="add"),
-    ],
-)
-def test_a_known_repository_needs_no_extra_runs_of_git(
-    server: Server, log: Path, repository: Path, tool: str, arguments: dict[str, Any], expected: list[str]
-) -> None:
+RUNS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("git_status", {}, ["status"]),
+    ("git_diff_unstaged", {}, ["diff"]),
+    ("git_diff_staged", {}, ["diff"]),
+    ("git_diff", {"target": "HEAD"}, ["rev-parse", "diff"]),
+    ("git_log", {}, ["log"]),
+    ("git_show", {"revision": "HEAD"}, ["cat-file", "diff-tree"]),
+    ("git_branch", {"branch_type": "local"}, ["branch"]),
+    ("git_reset", {}, ["reset"]),
+    ("git_create_branch", {"branch_name": "new"}, ["update-ref"]),
+    ("git_checkout", {"branch_name": "main"}, ["cat-file", "checkout"]),
+    ("git_checkout", {"branch_name": "HEAD"}, ["cat-file", "checkout"]),
+    ("git_add", {"files": ["."]}, ["ls-files", "update-index"]),
+    ("git_commit", {"message": "m"}, ["commit", "rev-parse"]),
+]
+
+
+def test_a_known_repository_needs_no_extra_runs_of_git(server: Server, log: Path, repository: Path) -> None:
     runs(server, log, repository, STATUS)
-
-    assert runs(server, log, repository, (tool, arguments)) == expected
-    assert runs(server, log, repository, STATUS) == ["status"]
-
-
-def test_a_commit_takes_two_runs_of_git(server: Server, log: Path, repository: Path) -> None:
-    git(repository, "add", ".")
-    runs(server, log, repository, STATUS)
-
-    assert runs(server, log, repository, ("git_commit", {"message": "m"})) == ["commit", "rev-parse"]
+    assert [runs(server, log, repository, (tool, given), STATUS) for tool, given, _ in RUNS] == [
+        [*expected, "status"] for _, _, expected in RUNS
+    ]
 
 
 def test_the_users_configuration_is_read_until_all_of_its_files_are_known(
@@ -90,11 +76,8 @@ def test_the_users_configuration_is_read_until_all_of_its_files_are_known(
     text = f'[user]\n\tname = Bea\n[includeIf "gitdir:{repository}/"]\n\tpath = more.config\n'
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(write(tmp_path / "global.config", text)))
     runs(server, log, repository, STATUS, STATUS)
-
     assert runs(server, log, repository, STATUS) == ["status"]
-
     write(tmp_path / "more.config", "[user]\n\temail = home@example.com\n")
-
     assert runs(server, log, repository, STATUS) == ["config", "status"]
 
 
@@ -105,7 +88,6 @@ def test_a_users_include_that_hangs_on_the_repository_is_looked_up_each_time(
     text = f'[includeIf "{condition}"]\n\tpath = more.config\n'
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(write(tmp_path / "global.config", text)))
     runs(server, log, repository, STATUS, STATUS)
-
     assert runs(server, log, repository, STATUS) == ["config", "status"]
 
 
@@ -115,7 +97,6 @@ def test_another_branch_or_commit_needs_no_new_check(server: Server, log: Path, 
     git(repository, "checkout", "--quiet", "side")
     on_side = runs(server, log, repository, STATUS)
     git(repository, "checkout", "--quiet", "--detach")
-
     assert (on_side, runs(server, log, repository, STATUS)) == (["status"], ["status"])
 
 
@@ -123,7 +104,6 @@ def test_a_long_configuration_is_not_kept(server: Server, log: Path, repository:
     with (repository / ".git" / "config").open("a") as config:
         config.write("#" * 64 * 1024 + "\n")
     runs(server, log, repository, STATUS)
-
     assert runs(server, log, repository, STATUS) == ["config", "rev-parse", "status"]
 
 
@@ -160,9 +140,7 @@ def test_a_configuration_is_read_again_though_its_times_and_size_are_the_same(
 def test_an_include_that_comes_later_is_refused(server: Server, log: Path, repository: Path) -> None:
     runs(server, log, repository, STATUS)
     git(repository, "config", "include.path", "more")
-
     (result,) = calls(server, repository, [STATUS])
-
     assert "Remove include.path" in outcome(result)[1]
 
 
@@ -203,10 +181,8 @@ def test_a_former_repository_is_not_mistaken_for_the_enclosing_one(
     # With this name the ceiling that git is given has no effect.
     inside = make_repository(around / "a:b" / "inside")
     runs(server, log, inside, STATUS)
-
     change(inside)
     (result,) = calls(server, inside, [("git_log", {})])
-
     assert result.is_error is True
 
 
@@ -217,9 +193,7 @@ def test_a_repository_that_changes_owner_is_no_longer_trusted(
 ) -> None:
     runs(server, log, repository, STATUS)
     os.chown(repository / name, 12345, 12345)
-
     (result,) = calls(server, repository, [STATUS])
-
     assert "dubious ownership" in outcome(result)[1]
 
 
@@ -232,9 +206,7 @@ def test_a_repository_owned_by_another_user_is_trusted_only_while_configured(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(trusting))
     runs(server, log, repository, STATUS, STATUS)
     trusting.write_text("")
-
     (result,) = calls(server, repository, [STATUS])
-
     assert "dubious ownership" in outcome(result)[1]
 
 
@@ -268,9 +240,7 @@ def test_a_path_of_the_users_configuration_is_not_looked_up_in_the_repository(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "own.config")
     git(repository, "config", "--remove-section", "user")
     git(repository, "add", ".")
-
     (result,) = calls(server, repository, [("git_commit", {"message": "m"})])
-
     assert result.is_error is False
     assert git(repository, "log", "-1", "--format=%an") == "Bea"
 
@@ -283,7 +253,5 @@ def test_a_folder_of_the_users_that_is_trusted_may_be_named_from_the_home_folder
     monkeypatch.setenv("HOME", str(tmp_path))
     trusting = write(tmp_path / "global.config", "[safe]\n\tdirectory = ~/repository\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(trusting))
-
     (result,) = calls(server, repository, [STATUS])
-
     assert outcome(result)[1].startswith("Repository status")

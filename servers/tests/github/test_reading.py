@@ -2,63 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from examples.code_review.github_double import BUTTON_AFTER, BUTTON_PATH
-from servers.tests.github.support import SECRET, staged
+from examples.code_review.github_double import BUTTON_AFTER, BUTTON_PATH, GitHubDouble
+from servers.tests.commands import started
+from servers.tests.github.support import PROJECT, SECRET, staged
 from servers.tests.over_http import texts
+from trunkline import Client
 
-ARCHIVED = {
-    "add_issue_comment",
-    "create_branch",
-    "create_issue",
-    "create_or_update_file",
-    "create_pull_request",
-    "create_pull_request_review",
-    "create_repository",
-    "fork_repository",
-    "get_file_contents",
-    "get_issue",
-    "get_pull_request",
-    "get_pull_request_comments",
-    "get_pull_request_files",
-    "get_pull_request_reviews",
-    "get_pull_request_status",
-    "list_commits",
-    "list_issues",
-    "list_pull_requests",
-    "merge_pull_request",
-    "push_files",
-    "search_code",
-    "search_issues",
-    "search_repositories",
+READS = {
+    *("get_file_contents", "get_issue", "get_pull_request", "get_pull_request_comments"),
+    *("get_pull_request_files", "get_pull_request_reviews", "get_pull_request_status", "list_commits"),
+    *("list_issues", "list_pull_requests", "search_code", "search_issues", "search_repositories"),
     "search_users",
-    "update_issue",
-    "update_pull_request_branch",
 }
-
-
-async def test_the_tools_are_the_archived_ones_and_the_review_comment() -> None:
-    async with staged() as stage:
-        tools = await stage.client.list_tools()
-    assert {tool.name for tool in tools} == ARCHIVED | {"post_review_comment"}
+WRITES = {
+    *("add_issue_comment", "create_branch", "create_issue", "create_or_update_file", "create_pull_request"),
+    *("create_pull_request_review", "create_repository", "fork_repository", "merge_pull_request", "push_files"),
+    *("update_issue", "update_pull_request_branch"),
+}
 
 
 async def test_annotations_state_which_tools_read_and_which_overwrite() -> None:
     async with staged() as stage:
         hints = {tool.name: tool.annotations for tool in await stage.client.list_tools()}
+    assert set(hints) == READS | WRITES | {"post_review_comment"}
     reads = {name for name, hint in hints.items() if hint is not None and hint.read_only_hint}
     destroys = {name for name, hint in hints.items() if hint is not None and hint.destructive_hint}
-    assert reads == {name for name in ARCHIVED if name.startswith(("get_", "list_", "search_"))}
+    assert reads == READS
     assert destroys == {"create_or_update_file", "push_files", "update_issue", "merge_pull_request"}
 
 
-@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
 @pytest.mark.parametrize("name", ["pull_number", "pr_number"])
-async def test_a_pull_request_is_shown_by_either_name_of_its_number(name: str, revision: str) -> None:
-    async with staged(client={"revision": revision}) as stage:
+async def test_a_pull_request_is_shown_by_either_name_of_its_number(name: str) -> None:
+    async with staged() as stage:
         pull = await stage.call("get_pull_request", **{name: 42})
     assert (pull["number"], pull["title"], pull["head"]["ref"]) == (
         42,
@@ -68,27 +52,14 @@ async def test_a_pull_request_is_shown_by_either_name_of_its_number(name: str, r
     assert "mergeable" not in pull, "only the members of the archived server are passed on"
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [
-        "get_pull_request",
-        "get_pull_request_files",
-        "get_pull_request_status",
-        "get_pull_request_comments",
-        "get_pull_request_reviews",
-        "merge_pull_request",
-        "update_pull_request_branch",
-    ],
-)
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [({}, "is missing"), ({"pull_number": 42, "pr_number": 42}, "give one of them")],
-    ids=["none", "both"],
-)
-async def test_a_pull_request_needs_exactly_one_number(tool: str, numbers: dict[str, int], said: str) -> None:
+async def test_a_pull_request_needs_exactly_one_number() -> None:
+    tools = [*(name for name in READS if name.startswith("get_pull_request")), "update_pull_request_branch"]
     async with staged() as stage:
-        assert said in await stage.refused(tool, **numbers)
+        none = [await stage.refused(tool) for tool in tools]
+        both = await stage.refused("merge_pull_request", pull_number=42, pr_number=42)
         assert stage.double.seen == []
+    assert [said for said in none if "is missing" not in said] == []
+    assert "give one of them" in both
 
 
 async def test_the_files_of_a_pull_request_come_with_patches() -> None:
@@ -216,7 +187,32 @@ async def test_a_full_page_says_that_there_may_be_more() -> None:
     assert texts(result)[1] == "Note: page 1 is full (100 items); there may be more on page 2."
 
 
-async def test_the_token_is_sent_as_a_bearer() -> None:
-    async with staged() as stage:
-        await stage.call("get_issue", issue_number=7)
-        assert stage.double.seen[0].authorization == f"Bearer {SECRET}"
+PULL = {**PROJECT, "pr_number": 42}
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_PERSONAL_ACCESS_TOKEN", "GITHUB_TOKEN"])
+async def test_the_token_comes_from_the_environment(variable: str) -> None:
+    double = GitHubDouble(token=SECRET)
+    async with (
+        double.running() as url,
+        Client(started("github", "--api-url", url, env={variable: SECRET}).server) as client,
+    ):
+        await client.call_tool("get_pull_request", PULL)
+    assert double.seen[0].authorization == f"Bearer {SECRET}"
+
+
+async def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}},
+    }
+    params = {"name": "merge_pull_request", "arguments": PULL, "_meta": meta}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}) + "\n"
+    async with GitHubDouble(token=SECRET).running() as url:
+        env = {**os.environ, "GITHUB_PERSONAL_ACCESS_TOKEN": SECRET, "GITHUB_API_URL": url}
+        program = [sys.executable, "-m", "trunkline_servers.github"]
+        ended = await asyncio.to_thread(
+            subprocess.run, program, env=env, input=call, capture_output=True, text=True, timeout=30, check=True
+        )
+    (content,) = json.loads(ended.stdout)["result"]["content"]
+    assert json.loads(content["text"])["merged"] is True

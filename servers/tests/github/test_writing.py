@@ -180,7 +180,7 @@ async def test_a_pull_request_is_opened_and_brought_up_to_date() -> None:
     assert done == {"success": True}
 
 
-WRITES = [
+WRITES: list[tuple[str, dict[str, Any]]] = [
     ("create_or_update_file", {"path": "a", "content": "", "message": "m", "branch": "main"}),
     ("push_files", {"branch": "main", "files": [{"path": "a", "content": ""}], "message": "m"}),
     ("create_issue", {"title": "t"}),
@@ -190,20 +190,11 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "arguments"), WRITES, ids=[tool for tool, _ in WRITES])
-async def test_without_a_token_a_change_says_which_variable_to_set_and_sends_nothing(
-    tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_without_a_token_a_change_says_which_variable_to_set_and_sends_nothing() -> None:
     async with staged(token=None) as stage:
-        assert "GITHUB_PERSONAL_ACCESS_TOKEN" in await stage.refused(tool, **arguments)
+        said = [await stage.refused(tool, **arguments) for tool, arguments in WRITES]
+        assert [each for each in said if "GITHUB_PERSONAL_ACCESS_TOKEN" not in each] == []
         assert stage.double.seen == []
-
-
-async def test_a_change_is_not_sent_twice_when_a_rate_limit_refuses_it() -> None:
-    async with staged() as stage:
-        stage.double.refuse_once("POST", "/issues", 429, {"message": "slow down"}, {"Retry-After": "1"})
-        assert "try again in 1 seconds" in await stage.refused("create_issue", title="t")
-        assert len(stage.double.seen) == 1
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------
@@ -231,10 +222,9 @@ async def test_a_merge_is_confirmed_by_the_user_if_the_client_can_ask(revision: 
     assert "acme/project#42 ('Allow markup in button labels') from acme:button-markup into main by squash" in question
 
 
-@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-async def test_a_merge_that_the_user_declines_is_not_made(revision: str) -> None:
+async def test_a_merge_that_the_user_declines_is_not_made() -> None:
     asked: list[str] = []
-    async with staged(client={"revision": revision, **answering(None, asked)}) as stage:
+    async with staged(client=answering(None, asked)) as stage:
         said = await stage.refused("merge_pull_request", pull_number=42)
         assert stage.double.project.pulls[42]["state"] == "open"
         assert {seen.method for seen in stage.double.seen} == {"GET"}

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from servers.tests.mongodb.fake_deployment import deployment_double
 from servers.tests.mongodb.test_mongodb import ITEMS, ask
-from trunkline import ToolError
+from trunkline import Client, ToolError
+from trunkline_servers.mongodb import make_server
 
 CODE = {"body": "function() { return true }", "args": [], "lang": "js"}
 
@@ -65,88 +67,53 @@ UPDATES = {
 }
 
 
-def refused(tool: str, arguments: dict[str, Any]) -> None:
-    """Expect a clear error, and nothing sent."""
-    sent: list[Any] = []
-    with pytest.raises(ToolError) as caught:
-        ask(tool, {**ITEMS, **arguments}, write=True, check=lambda double: sent.extend(double.commands))
-    assert sent == []
-    assert "unexpectedly" not in str(caught.value)
+DEEP: Any = 1
+for _ in range(120):
+    DEEP = {"a": DEEP}
+
+DATABASES = ["", "admin", "config", "local", "a.b", "a/b", "$x", "a\0", "a b", "x" * 64, "../shop"]
+COLLECTIONS = ["", "$cmd", "a$b", "system.users", ".a", "a..b", "a\0b", "x" * 201, "$cmd.sys.inprog"]
+DIRECTIONS: list[Any] = [None, 1.5, "x", [1], True, {}, {"$meta": 7}, 2**40, {"$oid": "0" * 24}]
+NO_EXTENDED_JSON: list[Any] = [
+    *({"$oid": "short"}, {"$date": "yesterday"}, {"$numberLong": "x"}, {"$binary": 7}, 2**70, {"a\0b": 1})
+]
+DOCUMENTS: list[Any] = [{"$set": 1}, {"a": {"$where": "1"}}, {"a": [{"$inc": 1}]}, {"a": {"$code": "1"}}]
+FINDS: list[dict[str, Any]] = [
+    *({"skip": 2**63}, {"skip": -1}, {"limit": 0}, {"projection": {"$numberInt": "1"}}),
+    *({"projection": {"a": {"$function": CODE}}}, {"sort": {"a": {"$function": CODE}}}),
+    *({"sort": {"a": direction}} for direction in DIRECTIONS),
+    *({"filter": {"a": value}} for value in NO_EXTENDED_JSON),
+    {"filter": DEEP},
+    *({"database": name} for name in DATABASES),
+    *({"collection": name} for name in COLLECTIONS),
+]
+REFUSED: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "a-filter-that-runs-code": [
+        *(("find", {"filter": query}) for query in FILTERS.values()),
+        *((tool, {"filter": FILTERS["where"]}) for tool in ("count", "delete")),
+    ],
+    "a-pipeline-that-writes-or-looks-elsewhere": [("aggregate", {"pipeline": each}) for each in PIPELINES.values()],
+    "an-update-of-more-than-listed-operators": [
+        ("update", {"filter": {"a": 1}, "update": update}) for update in UPDATES.values()
+    ],
+    "a-document-with-operators": [("insert", {"documents": [{"ok": 1}, each]}) for each in DOCUMENTS],
+    "a-find-out-of-bounds": [("find", extra) for extra in FINDS],
+}
 
 
-@pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize("tool", ["find", "count", "delete"])
-def test_a_filter_that_runs_code_is_refused_before_anything_is_sent(tool: str, name: str) -> None:
-    refused(tool, {"filter": FILTERS[name]})
-
-
-@pytest.mark.parametrize(
-    "direction", [None, 1.5, "x", [1], True, {}, {"$meta": 7}, 2**40, {"$oid": "0" * 24}], ids=repr
-)
-def test_an_invalid_order_is_a_clear_error(direction: Any) -> None:
-    refused("find", {"sort": {"a": direction}})
-
-
-@pytest.mark.parametrize("extra", [{"skip": 2**63}, {"skip": -1}, {"limit": 0}, {"projection": {"$numberInt": "1"}}])
-def test_a_find_out_of_bounds_is_a_clear_error(extra: dict[str, Any]) -> None:
-    refused("find", extra)
-
-
-@pytest.mark.parametrize("member", ["projection", "sort"])
-def test_code_in_a_projection_or_order_is_refused(member: str) -> None:
-    refused("find", {member: {"a": {"$function": CODE}}})
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-def test_a_pipeline_that_writes_or_looks_elsewhere_is_refused_before_anything_is_sent(name: str) -> None:
-    refused("aggregate", {"pipeline": PIPELINES[name]})
-
-
-@pytest.mark.parametrize("name", UPDATES)
-def test_an_update_that_is_more_than_listed_operators_is_refused(name: str) -> None:
-    refused("update", {"filter": {"a": 1}, "update": UPDATES[name]})
-
-
-@pytest.mark.parametrize(
-    "document", [{"$set": 1}, {"a": {"$where": "1"}}, {"a": [{"$inc": 1}]}, {"a": {"$code": "1"}}], ids=repr
-)
-def test_a_document_with_operators_is_not_stored(document: dict[str, Any]) -> None:
-    refused("insert", {"documents": [{"ok": 1}, document]})
-
-
-@pytest.mark.parametrize(
-    "database", ["", "admin", "config", "local", "a.b", "a/b", "$x", "a\0", "a b", "x" * 64, "../shop"]
-)
-def test_a_system_database_is_refused(database: str) -> None:
-    refused("find", {"database": database})
-
-
-@pytest.mark.parametrize(
-    "collection", ["", "$cmd", "a$b", "system.users", ".a", "a..b", "a\0b", "x" * 201, "$cmd.sys.inprog"]
-)
-def test_a_system_collection_is_refused(collection: str) -> None:
-    refused("find", {"collection": collection})
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_runs_code_or_leads_elsewhere_is_a_clear_error_before_anything_is_sent(name: str) -> None:
+    async with deployment_double() as double, Client(make_server(double.uri, write=True)) as client:
+        calls = [(tool, {**ITEMS, **arguments}) for tool, arguments in REFUSED[name]]
+        results = [await client.call_tool(*call, raise_on_error=False) for call in calls]
+        assert double.commands == []
+    answers = list(zip(calls, results, strict=True))
+    assert [call for call, result in answers if not result.is_error or "unexpectedly" in result.text] == []
 
 
 def test_a_database_that_is_not_listed_is_refused() -> None:
     with pytest.raises(ToolError, match="start the server with --database shop"):
         ask("find", ITEMS, databases=["other"])
-
-
-@pytest.mark.parametrize(
-    "value",
-    [{"$oid": "short"}, {"$date": "yesterday"}, {"$numberLong": "x"}, {"$binary": 7}, 2**70, {"a\0b": 1}],
-    ids=repr,
-)
-def test_a_value_that_is_no_extended_json_is_a_clear_error(value: Any) -> None:
-    refused("find", {"filter": {"a": value}})
-
-
-def test_a_filter_that_is_nested_too_deep_is_a_clear_error() -> None:
-    deep: Any = 1
-    for _ in range(120):
-        deep = {"a": deep}
-    refused("find", {"filter": deep})
 
 
 @pytest.mark.parametrize("value", ["$where", "function() {}", {"a": "$out"}], ids=repr)

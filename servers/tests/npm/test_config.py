@@ -123,55 +123,61 @@ def test_a_list_of_many_variables_is_filled_in_quickly() -> None:
 # --- whose setting counts --------------------------------------------------------------------------------------------
 
 
-def test_without_any_setting_it_is_where_npm_looks_too(desk: Desk) -> None:
-    assert desk.place("left") == RegistryEndpoint(DEFAULT_REGISTRY)
+USER = "registry=https://n.example/\n//n.example/:_authToken=abc\n//registry.npmjs.org/:_authToken=def"
+THEIRS = {"user": "registry=https://u.example", "theirs": "registry=https://p.example"}
+SCOPED = f"registry=https://u.example\n@acme:registry={OURS}"
+FOLDERS = "registry=https://n.example/a/\n//n.example/:_authToken=host\n//n.example/a/:_authToken=folder"
+FILLED = "registry=https://${HOST}/\n//${HOST}/:_authToken=${TOKEN}"
+NAMED = {"npm_config_//n.example/:_authToken": "abc", "npm_config_registry": "https://n.example"}
+DEFAULT = RegistryEndpoint(DEFAULT_REGISTRY)
+#: A package, the settings of user, project, environment and token variable, and the registry that they lead to.
+PLACES: list[tuple[str | None, dict[str, Any], RegistryEndpoint]] = [
+    ("left", {}, DEFAULT),
+    (None, {**THEIRS, "env": {"npm_config_registry": OURS}}, RegistryEndpoint(OURS)),
+    (None, {**THEIRS, "env": {"npm_Config_Registry": OURS}}, RegistryEndpoint(OURS)),
+    (None, THEIRS, RegistryEndpoint("https://p.example", None, True)),
+    (None, {"user": f"registry = {OURS}/"}, RegistryEndpoint(f"{OURS}/")),
+    ("@acme/x", {"user": SCOPED}, RegistryEndpoint(OURS)),
+    ("@other/x", {"user": SCOPED}, RegistryEndpoint("https://u.example")),
+    ("acme", {"user": SCOPED}, RegistryEndpoint("https://u.example")),
+    ("@acme/x", {"theirs": f"@acme:registry={OURS}", "env": NAMED}, RegistryEndpoint(OURS, None, True)),
+    (
+        None,
+        {"user": FILLED, "env": {"HOST": "n.example", "TOKEN": "abc"}},
+        RegistryEndpoint("https://n.example/", "abc"),
+    ),
+    (None, {"user": FOLDERS}, RegistryEndpoint("https://n.example/a/", "folder")),
+    (None, {"env": NAMED}, RegistryEndpoint("https://n.example", "abc")),
+    (None, {"user": "//registry.npmjs.org/:_authToken=${NOT_SET}"}, DEFAULT),
+    (None, {"token": "abc"}, RegistryEndpoint(DEFAULT_REGISTRY, "abc")),
+    (None, {"user": f"registry={OURS}/", "token": "abc"}, RegistryEndpoint(f"{OURS}/", "abc")),
+    # A project may name the user's registry or one of this machine, replace no token, and set nothing else.
+    (
+        None,
+        {"user": USER, "theirs": "registry=https://n.example/"},
+        RegistryEndpoint("https://n.example/", "abc", True),
+    ),
+    (None, {"user": USER, "theirs": "//n.example/:_authToken=x"}, RegistryEndpoint("https://n.example/", "abc")),
+    (None, {"theirs": "registry=http://127.0.0.1:4873"}, RegistryEndpoint("http://127.0.0.1:4873", None, True)),
+    (None, {"theirs": "registry=http://localhost:4873/"}, RegistryEndpoint("http://localhost:4873/", None, True)),
+    (None, {"theirs": "registry=http://[::1]:4873/"}, RegistryEndpoint("http://[::1]:4873/", None, True)),
+    ("@acme/x", {"theirs": "REGISTRY=https://evil.example\nproxy=https://evil.example"}, DEFAULT),
+    ("@acme/x", {"theirs": "@acme=https://evil.example\n@acme:other=https://evil.example"}, DEFAULT),
+    ("@acme/x", {"theirs": "acme:registry=https://evil.example\ncafile=https://evil.example"}, DEFAULT),
+]
 
 
-@pytest.mark.parametrize("name", ["npm_config_registry", "NPM_CONFIG_REGISTRY", "npm_Config_Registry"])
-def test_the_environment_comes_first(desk: Desk, name: str) -> None:
-    found = desk.place(user="registry=https://u.example", theirs="registry=https://p.example", env={name: OURS})
-    assert found == RegistryEndpoint(OURS)
-
-
-def test_a_project_comes_before_the_user(desk: Desk) -> None:
-    assert desk.place(user="registry=https://u.example", theirs=f"registry={OURS}") == RegistryEndpoint(
-        OURS, None, True
-    )
-
-
-def test_the_user_comes_before_the_default(desk: Desk) -> None:
-    assert desk.place(user=f"registry = {OURS}/") == RegistryEndpoint(f"{OURS}/")
-
-
-@pytest.mark.parametrize(
-    ("package", "url"), [("@acme/x", OURS), ("@other/x", "https://u.example"), ("acme", "https://u.example")]
-)
-def test_a_scope_may_have_a_registry_of_its_own(desk: Desk, package: str, url: str) -> None:
-    assert desk.place(package, user=f"registry=https://u.example\n@acme:registry={OURS}").url == url
-
-
-def test_the_registry_of_a_scope_comes_before_that_of_the_environment(desk: Desk) -> None:
-    env = {"npm_config_registry": "https://e.example"}
-    assert desk.place("@acme/x", theirs=f"@acme:registry={OURS}", env=env).url == OURS
+@pytest.mark.parametrize(("package", "settings", "endpoint"), PLACES, ids=range(len(PLACES)))
+def test_whose_setting_counts(
+    desk: Desk, package: str | None, settings: dict[str, Any], endpoint: RegistryEndpoint
+) -> None:
+    assert desk.place(package, **settings) == endpoint
 
 
 def test_the_environment_may_name_a_scope_and_another_file(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("registry=https://o.example")
     env = {"npm_config_userconfig": str(tmp_path / "other"), "npm_config_@acme:registry": OURS}
     assert [desk.place(each, env=env).url for each in ("@acme/x", "x")] == [OURS, "https://o.example"]
-
-
-def test_the_users_file_gets_variables_filled_in(desk: Desk) -> None:
-    user = "registry=https://${HOST}/\n//${HOST}/:_authToken=${TOKEN}"
-    assert desk.place(user=user, env={"HOST": "n.example", "TOKEN": "abc"}) == RegistryEndpoint(
-        "https://n.example/", "abc"
-    )
-
-
-def test_the_users_file_may_be_a_link(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "dotfile").write_text(f"registry={OURS}")
-    (desk.home / ".npmrc").symlink_to(tmp_path / "dotfile")
-    assert desk.place().url == OURS
 
 
 @pytest.mark.parametrize("env", [{"npm_config_userconfig": os.devnull}, {"HOME": ""}], ids=["none", "homeless"])
@@ -183,14 +189,6 @@ def test_a_project_in_the_home_folder_has_the_users_file_and_no_other(desk: Desk
     (desk.home / ".npmrc").write_text("registry=http://plain.example\n")
     found = NpmConfig({"HOME": str(desk.home)}).read(desk.home).place()
     assert found == RegistryEndpoint("http://plain.example")
-
-
-def test_a_home_folder_that_is_a_link_is_the_users_all_the_same(desk: Desk, tmp_path: Path) -> None:
-    (desk.home / ".npmrc").write_text("registry=http://plain.example\n")
-    (tmp_path / "link").symlink_to(desk.home)
-    assert NpmConfig({"HOME": str(tmp_path / "link")}).read(desk.home).place() == RegistryEndpoint(
-        "http://plain.example"
-    )
 
 
 def test_the_file_that_the_environment_names_may_be_counted_from_the_home_folder(desk: Desk) -> None:
@@ -229,34 +227,13 @@ def test_a_token_goes_to_the_host_it_was_written_for(desk: Desk, registry: str, 
     assert desk.place(user=f"registry={registry}\n{key}:_authToken=abc").token == token
 
 
-def test_the_token_of_a_folder_comes_before_that_of_its_host(desk: Desk) -> None:
-    user = "registry=https://n.example/a/\n//n.example/:_authToken=host\n//n.example/a/:_authToken=folder"
-    assert desk.place(user=user).token == "folder"
-
-
-def test_the_environment_may_hold_the_token(desk: Desk) -> None:
-    env = {"npm_config_//n.example/:_authToken": "abc", "npm_config_registry": "https://n.example"}
-    assert desk.place(env=env).token == "abc"
-
-
-def test_a_token_whose_variable_is_not_set_is_none(desk: Desk) -> None:
-    assert desk.place(user="//registry.npmjs.org/:_authToken=${NOT_SET}").token is None
-
-
 def test_an_invalid_token_is_refused_without_being_shown(desk: Desk) -> None:
     with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is not a valid token") as refused:
         desk.place(user="//registry.npmjs.org/:_authToken=hun ter2")
     assert "hun" not in str(refused.value)
 
 
-@pytest.mark.parametrize("user", ["", f"registry={OURS}/"], ids=["default", "users"])
-def test_the_token_of_the_variable_is_for_the_users_own_registry(desk: Desk, user: str) -> None:
-    assert desk.place(user=user, token="abc").token == "abc"
-
-
 # --- what a project may not ------------------------------------------------------------------------------------------
-
-USER = "registry=https://n.example/\n//n.example/:_authToken=abc\n//registry.npmjs.org/:_authToken=def"
 
 
 @pytest.mark.parametrize(
@@ -276,16 +253,6 @@ USER = "registry=https://n.example/\n//n.example/:_authToken=abc\n//registry.npm
 def test_a_project_gets_no_token_for_another_host(desk: Desk, theirs: str) -> None:
     found = desk.place(user=USER, theirs=theirs, env={"NPM_TOKEN": "tok", "SECRET": "s"}, token="tok")
     assert (found.token, found.from_project) == (None, True)
-
-
-def test_a_project_that_names_the_users_registry_is_asked_for_with_the_users_token(desk: Desk) -> None:
-    assert desk.place(user=USER, theirs="registry=https://n.example/") == RegistryEndpoint(
-        "https://n.example/", "abc", True
-    )
-
-
-def test_a_project_cannot_replace_a_token(desk: Desk) -> None:
-    assert desk.place(user=USER, theirs="//n.example/:_authToken=theirs").token == "abc"
 
 
 @pytest.mark.parametrize(
@@ -320,18 +287,6 @@ def test_a_registry_that_a_project_may_not_choose_is_refused(desk: Desk, url: st
         desk.place(user=USER, theirs=f"registry={url}", env={"SECRET": "hunter2"})
     said = str(refused.value)
     assert (why in said, "hunter2" in said, said.isprintable()) == (True, False, True)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:4873", "http://localhost:4873/", "http://[::1]:4873/"])
-def test_a_project_may_choose_a_registry_of_this_machine(desk: Desk, url: str) -> None:
-    assert desk.place(theirs=f"registry={url}") == RegistryEndpoint(url, None, True)
-
-
-@pytest.mark.parametrize(
-    "name", ["REGISTRY", "@acme", "@acme:other", "acme:registry", "proxy", "https-proxy", "cafile"]
-)
-def test_other_settings_of_a_project_are_ignored(desk: Desk, name: str) -> None:
-    assert desk.place("@acme/x", theirs=f"{name}=https://evil.example") == RegistryEndpoint(DEFAULT_REGISTRY)
 
 
 def test_a_projects_file_that_is_a_link_is_refused(desk: Desk) -> None:
@@ -420,19 +375,15 @@ def test_an_audit_goes_on_where_the_registry_of_a_scope_does_not_answer(desk: De
 
 
 @pytest.mark.parametrize(("theirs", "kept"), [("", True), (f"registry={OURS}", False)], ids=["users", "projects"])
-def test_only_the_registries_of_the_user_stay_open_after_a_call(desk: Desk, theirs: str, kept: bool) -> None:
+async def test_only_the_registries_of_the_user_stay_open_after_a_call(desk: Desk, theirs: str, kept: bool) -> None:
     (desk.project / ".npmrc").write_text(theirs)
-
-    async def main() -> bool:
-        registries = RegistryPool(NpmConfig({"HOME": str(desk.home)}))
-        async with aclosing(registries):
-            async with registries.chosen(desk.project) as chosen:
-                first = chosen.of("left")
-                assert chosen.of("right") is first
-            async with registries.chosen(desk.project) as chosen:
-                return chosen.of("left") is first
-
-    assert run_async(main()) is kept
+    registries = RegistryPool(NpmConfig({"HOME": str(desk.home)}))
+    async with aclosing(registries):
+        async with registries.chosen(desk.project) as chosen:
+            first = chosen.of("left")
+            assert chosen.of("right") is first
+        async with registries.chosen(desk.project) as chosen:
+            assert (chosen.of("left") is first) is kept
 
 
 def test_outdated_asks_each_registry_for_its_own_packages(desk: Desk) -> None:
@@ -442,16 +393,13 @@ def test_outdated_asks_each_registry_for_its_own_packages(desk: Desk) -> None:
     assert found["registries"] == sorted([ours.url, theirs.url])
 
 
-def test_a_token_that_a_registry_repeats_is_not_passed_on(desk: Desk) -> None:
-    async def main() -> str:
-        async with registry_double() as double:
-            double.refusal = (500, {"error": "bad token npm_hunter2"})
-            server = make_server(registry=double.url, token="npm_hunter2", environ={})
-            async with Client(server) as client:
-                result = await client.call_tool("view", {"name": "left"}, raise_on_error=False)
-                return str(result.content[0])
-
-    said = run_async(main())
+async def test_a_token_that_a_registry_repeats_is_not_passed_on(desk: Desk) -> None:
+    async with registry_double() as double:
+        double.refusal = (500, {"error": "bad token npm_hunter2"})
+        server = make_server(registry=double.url, token="npm_hunter2", environ={})
+        async with Client(server) as client:
+            result = await client.call_tool("view", {"name": "left"}, raise_on_error=False)
+            said = str(result.content[0])
     assert ("[token]" in said, "hunter2" in said) == (True, False)
 
 
@@ -464,3 +412,17 @@ def test_the_users_token_is_not_sent_in_the_clear(desk: Desk) -> None:
 def test_a_token_with_spaces_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="NPM_TOKEN is not a valid token"):
         make_server(token="a b", environ={})
+
+
+def test_the_users_file_may_be_a_link(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "dotfile").write_text(f"registry={OURS}")
+    (desk.home / ".npmrc").symlink_to(tmp_path / "dotfile")
+    assert desk.place().url == OURS
+
+
+def test_a_home_folder_that_is_a_link_is_the_users_all_the_same(desk: Desk, tmp_path: Path) -> None:
+    (desk.home / ".npmrc").write_text("registry=http://plain.example\n")
+    (tmp_path / "link").symlink_to(desk.home)
+    assert NpmConfig({"HOME": str(tmp_path / "link")}).read(desk.home).place() == RegistryEndpoint(
+        "http://plain.example"
+    )

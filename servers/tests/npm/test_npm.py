@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servers.tests.commands import started
 from servers.tests.npm.fake_registry import RegistryDouble, registry_double
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
@@ -72,9 +72,6 @@ def test_versions_are_listed_newest_first() -> None:
     found, _ = ask("versions", {"name": "left", "limit": 4})
     assert found["versions"] == ["3.0.0-beta.1", "2.1.0", "1.10.0", "1.2.0"]
     assert (found["total"], found["deprecated"], found["tags"]["latest"]) == (5, [], "2.1.0")
-
-
-def test_deprecated_versions_are_named() -> None:
     assert ask("versions", {"name": "left"})[0]["deprecated"] == ["1.0.0"]
 
 
@@ -83,41 +80,24 @@ def test_a_package_that_does_not_exist_is_a_clear_error() -> None:
         ask("view", {"name": "nowhere"})
 
 
-def test_the_token_goes_to_the_registry() -> None:
-    assert ask("view", {"name": "left"}, token="npm_secret")[1].tokens == ["Bearer npm_secret"]
-
-
-def test_a_registry_that_does_not_exist_is_a_clear_error() -> None:
-    async def main() -> None:
-        async with Client(make_server(registry="http://127.0.0.1:1")) as client:
-            await client.call_tool("view", {"name": "left"})
-
-    with pytest.raises(ToolError, match=r"The npm registry cannot be reached at 127\.0\.0\.1:1"):
-        run_async(main())
-
-
 @pytest.mark.parametrize(
     "body", [b"<html>", b"[]", b"7", b'{"versions": [1], "dist-tags": "x"}', b'{"versions": {"a": 1}}']
 )
-def test_an_answer_of_another_form_is_empty_or_a_clear_error(body: bytes) -> None:
+async def test_an_answer_of_another_form_is_empty_or_a_clear_error(body: bytes) -> None:
     def prepare(double: RegistryDouble) -> None:
         double.raw = body
 
-    async def main() -> Any:
-        async with registry_double() as double:
-            prepare(double)
-            async with Client(make_server(registry=double.url)) as client:
-                return await client.call_tool("versions", {"name": "left"}, raise_on_error=False)
-
-    result = run_async(main())
+    async with registry_double() as double:
+        prepare(double)
+        async with Client(make_server(registry=double.url)) as client:
+            result = await client.call_tool("versions", {"name": "left"}, raise_on_error=False)
     assert result.is_error is (body == b"<html>")
 
 
 @pytest.mark.parametrize("url", ["registry.npmjs.org", "http://[", "http://[::1", "https://h:99999", ""])
-@pytest.mark.parametrize("token", [None, "npm_secret"])
-def test_an_invalid_address_is_refused_at_the_start(url: str, token: str | None) -> None:
+def test_an_invalid_address_is_refused_at_the_start(url: str) -> None:
     with pytest.raises(ConfigError, match="The address of the npm registry must be a URL"):
-        make_server(registry=url, token=token)
+        make_server(registry=url)
 
 
 @pytest.mark.parametrize(
@@ -133,18 +113,6 @@ def test_a_number_of_another_form_is_left_out(tool: str, arguments: dict[str, An
         double.raw = body
 
     assert ask(tool, arguments, prepare=prepare)[0][member] in (0, None)
-
-
-def test_a_redirect_to_another_host_is_not_followed_with_the_token() -> None:
-    async def main() -> list[str | None]:
-        async with registry_double() as double, registry_double() as other:
-            double.redirect = f"{other.url}/left/latest"
-            async with Client(make_server(registry=double.url, token="npm_secret")) as client:
-                with pytest.raises(ToolError, match="redirects to another host"):
-                    await client.call_tool("view", {"name": "left"})
-            return other.tokens
-
-    assert run_async(main()) == []
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("search", {"query": "x"}), ("audit", {})])
@@ -278,28 +246,7 @@ def test_a_project_below_an_allowed_folder_is_found_by_a_relative_path(tmp_path:
     assert found["folder"] == str((tmp_path / "inner").resolve())
 
 
-def test_the_roots_of_a_client_replace_the_folders(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    project(tmp_path / "mine", {"scripts": {"a": "echo"}})
-    (tmp_path / "given").mkdir()
-
-    async def main() -> Any:
-        async with Client(make_server([str(tmp_path / "given")]), roots=[(tmp_path / "mine").as_uri()]) as client:
-            return (await client.call_tool("list_scripts", {})).structured_content
-
-    assert run_async(main())["scripts"] == {"a": "echo"}
-
-
-def test_a_server_without_folders_and_roots_says_what_to_do() -> None:
-    with pytest.raises(ToolError, match="Start the server with the folders"):
-        ask("list_scripts", {})
-
-
-def test_it_runs_as_a_program_over_stdio(tmp_path: Path) -> None:
+async def test_the_folders_of_the_command_reach_the_server(tmp_path: Path) -> None:
     project(tmp_path, {"scripts": {"a": "echo a"}})
-
-    async def main() -> Any:
-        async with Client([sys.executable, "-m", "trunkline_servers.npm", str(tmp_path)]) as client:
-            return (await client.call_tool("list_scripts", {})).structured_content
-
-    assert run_async(main())["scripts"] == {"a": "echo a"}
+    async with Client(started("npm", str(tmp_path)).server) as client:
+        assert (await client.call_tool("list_scripts", {})).data["scripts"] == {"a": "echo a"}

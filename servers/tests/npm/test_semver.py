@@ -61,27 +61,28 @@ def test_versions_are_ordered(lower: str, higher: str) -> None:
     assert str(low) == lower
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "latest",
-        "1.2.3.4",
-        "01.2.3",
-        "^",
-        ">1 <",
-        "git+https://x/y",
-        "file:../x",
-        "x.1",
-        "1" * 17,
-        "^1.0.0 " * 2000,
-        "\u0661.\u0662",
-    ],
-)
+NO_RANGES = [
+    "latest",
+    "1.2.3.4",
+    "01.2.3",
+    "^",
+    ">1 <",
+    "git+https://x/y",
+    "file:../x",
+    "x.1",
+    "1" * 17,
+    "\u0661.\u0662",
+]
+
+
+@pytest.mark.parametrize("text", [*NO_RANGES, "^1.0.0 " * 2000])
 def test_an_invalid_range_is_none(text: str) -> None:
     assert parse_range(text) is None
 
 
-@pytest.mark.parametrize("text", ["1.2", "1.2.x", "a.b.c", "1.2.3-", "", "1.2.3-ä", "9" * 9000])
+@pytest.mark.parametrize(
+    "text", ["1.2", "1.2.x", "a.b.c", "1.2.3-", "", "1.2.3-ä", "9" * 9000, " " * 4000, "1.2.3-" + "a" * 300]
+)
 def test_an_invalid_version_is_none(text: str) -> None:
     assert parse_version(text) is None
 
@@ -91,8 +92,3 @@ def test_the_newest_version_of_a_range_is_found() -> None:
     versions = [parsed for text in ("1.2.0", "1.10.0", "2.0.0", "1.11.0-beta") if (parsed := parse_version(text))]
     assert spec is not None
     assert str(spec.newest(versions)) == "1.10.0"
-
-
-@pytest.mark.parametrize("text", [" " * 4000, "1.2.3" + " " * 300, "1.2.3-" + "a" * 300])
-def test_a_text_longer_than_any_version_is_none(text: str) -> None:
-    assert parse_version(text) is None

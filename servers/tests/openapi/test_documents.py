@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from servers.tests.commands import started
 from servers.tests.openapi.fake_api import Answer, running_double
 from servers.tests.openapi.support import PETS, TRACKER, call, document, operation
-from tests.support import run_async
 from trunkline import Client, ConfigError
 from trunkline_servers.openapi import fetch_document, make_server, read_document
+from trunkline_servers.openapi.__main__ import command
 from trunkline_servers.openapi.document import base_url_of
 
 SMALL = document({"/it": {"get": operation()}})
@@ -51,11 +53,6 @@ def test_an_invalid_document_is_refused_with_the_fix(tmp_path: Path, content: st
         make_server(file)
 
 
-def test_a_file_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
-        make_server("nowhere.json")
-
-
 def test_a_document_that_is_too_large_is_refused() -> None:
     with pytest.raises(ConfigError, match="larger than 100 bytes"):
         read_document(PETS, max_bytes=100)
@@ -79,25 +76,19 @@ def test_yaml_is_read_without_surprises(tmp_path: Path) -> None:
     assert schema["properties"]["country"]["enum"] == ["no", "se"]
 
 
-def test_a_fetched_document_is_served_from_where_it_came() -> None:
-    async def main() -> tuple[str, list[str]]:
-        async with running_double({"GET /openapi.json": Answer({**SMALL, "servers": [{"url": "/v2"}]})}) as double:
-            server = make_server(await fetch_document(f"{double.url}/openapi.json"))
-            async with Client(server) as client:
-                await client.call_tool("it")
-            return double.last.path, [heard.method for heard in double.heard]
-
-    assert run_async(main()) == ("/v2/it", ["GET", "GET"])
+async def test_a_fetched_document_is_served_from_where_it_came() -> None:
+    async with running_double({"GET /openapi.json": Answer({**SMALL, "servers": [{"url": "/v2"}]})}) as double:
+        server = make_server(await fetch_document(f"{double.url}/openapi.json"))
+        async with Client(server) as client:
+            await client.call_tool("it")
+        assert (double.last.path, [heard.method for heard in double.heard]) == ("/v2/it", ["GET", "GET"])
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_a_document_that_is_not_answered_is_an_error(status: int) -> None:
-    async def main() -> None:
-        async with running_double({"GET /openapi.json": Answer(b"", status)}) as double:
+async def test_a_document_that_is_not_answered_is_an_error(status: int) -> None:
+    async with running_double({"GET /openapi.json": Answer(b"", status)}) as double:
+        with pytest.raises(ConfigError, match=f"answered {status}"):
             await fetch_document(f"{double.url}/openapi.json")
-
-    with pytest.raises(ConfigError, match=f"answered {status}"):
-        run_async(main())
 
 
 def test_the_server_of_the_document_is_used_with_its_variables() -> None:
@@ -111,18 +102,15 @@ def test_a_variable_takes_only_what_the_document_lists() -> None:
         base_url_of(read_document(PETS), None, variables={"region": "evil.example/"})
 
 
-def test_an_operation_may_have_its_own_base_on_the_same_origin() -> None:
-    async def main() -> list[str]:
-        async with running_double() as double:
-            own = operation(servers=[{"url": f"{double.url}/v9"}])
-            paths = {"/it": {"get": own}, "/other": {"get": {**operation(), "operationId": "other"}}}
-            source = document(paths, servers=[{"url": f"{double.url}/v1"}])
-            async with Client(make_server(source)) as client:
-                await client.call_tool("it")
-                await client.call_tool("other")
-            return [heard.path for heard in double.heard]
-
-    assert run_async(main()) == ["/v9/it", "/v1/other"]
+async def test_an_operation_may_have_its_own_base_on_the_same_origin() -> None:
+    async with running_double() as double:
+        own = operation(servers=[{"url": f"{double.url}/v9"}])
+        paths = {"/it": {"get": own}, "/other": {"get": {**operation(), "operationId": "other"}}}
+        source = document(paths, servers=[{"url": f"{double.url}/v1"}])
+        async with Client(make_server(source)) as client:
+            await client.call_tool("it")
+            await client.call_tool("other")
+        assert [heard.path for heard in double.heard] == ["/v9/it", "/v1/other"]
 
 
 @pytest.mark.parametrize(
@@ -151,19 +139,6 @@ def test_a_document_of_a_later_version_is_read_as_3_1() -> None:
     assert list(make_server(later, base_url="https://api.example.com").registry.tools) == ["it"]
 
 
-def test_an_operations_relative_server_is_beside_that_of_the_document() -> None:
-    async def main() -> str:
-        async with running_double() as double:
-            source = document(
-                {"/it": {"get": operation(servers=[{"url": "/v9"}])}}, servers=[{"url": f"{double.url}/v1"}]
-            )
-            async with Client(make_server(source)) as client:
-                await client.call_tool("it")
-            return double.last.path
-
-    assert run_async(main()) == "/v9/it"
-
-
 def test_a_body_of_any_type_is_sent_as_json() -> None:
     body = {"required": True, "content": {"*/*": {"schema": {"type": "object", "properties": {"a": {}}}}}}
     _, double = call(document({"/it": {"post": operation(requestBody=body)}}), "it", {"a": [1]})
@@ -177,3 +152,45 @@ def test_a_body_of_any_type_is_sent_as_json() -> None:
 def test_a_path_is_encoded_as_a_url_needs_it(path: str, sent: str) -> None:
     _, double = call(document({path: {"get": operation()}}), "it", {})
     assert double.last.path == sent
+
+
+async def test_the_options_and_a_key_from_the_environment_reach_the_server() -> None:
+    async with running_double({"GET /pets": Answer([{"id": 1}])}) as double:
+        options = ["--base-url", double.url, "--read-only", "--tag", "pets", "--auth", "api_key=SHOP_KEY"]
+        async with Client(started("openapi", str(PETS), *options, env={"SHOP_KEY": "s3cret"}).server) as client:
+            names = [tool.name for tool in await client.list_tools()]
+            result = await client.call_tool("listPets", {"limit": 1})
+    assert names == ["listPets", "getPet", "checkPet", "getPhoto", "searchPets"]
+    assert (result.text, double.last.headers["x-shop-key"]) == ('[{"id": 1}]', "s3cret")
+
+
+def test_a_document_that_is_not_there_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
+        started("openapi", "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--auth", "api_key=NOT_SET_AT_ALL"], "the variable NOT_SET_AT_ALL is not set"),
+        (["--base-url", "ftp://a.example"], "--base-url must be an http or https URL"),
+        (["--auth", "nonsense"], "write NAME=VALUE"),
+        (["--auth", "api_key=sk-live-1234"], "--auth api_key=...: name the environment variable"),
+        (["--read-only", "--method", "POST"], "Nothing is left to offer"),
+        (["--server-variable", "region=mars"], "'region' cannot be 'mars'"),
+        (["--header", "Bad Name=x"], "cannot be sent"),
+    ],
+    ids=["auth", "base", "usage", "value", "methods", "variable", "header"],
+)
+def test_a_setting_that_does_not_fit_is_named(arguments: list[str], message: str) -> None:
+    ended = CliRunner().invoke(command, [str(PETS), *arguments])
+    assert message in f"{ended.output} {ended.exception}"
+    assert "sk-live" not in f"{ended.output} {ended.exception}"
+
+
+async def test_an_operations_relative_server_is_beside_that_of_the_document() -> None:
+    async with running_double() as double:
+        source = document({"/it": {"get": operation(servers=[{"url": "/v9"}])}}, servers=[{"url": f"{double.url}/v1"}])
+        async with Client(make_server(source)) as client:
+            await client.call_tool("it")
+        assert double.last.path == "/v9/it"

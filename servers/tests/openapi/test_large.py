@@ -10,7 +10,6 @@ import pytest
 from servers.tests.openapi.fake_api import running_double
 from servers.tests.openapi.large_document import OPERATIONS, large_document
 from servers.tests.openapi.support import call
-from tests.support import run_async
 from trunkline import Client, ConfigError, Server
 from trunkline_servers.openapi import make_server, read_document
 
@@ -38,12 +37,9 @@ def test_a_schema_stays_small_although_all_hang_together(server: Server) -> None
     assert largest < 20_000
 
 
-def test_all_tools_are_listed_to_a_client(server: Server) -> None:
-    async def main() -> int:
-        async with Client(server) as client:
-            return len(await client.list_tools())
-
-    assert run_async(main()) == OPERATIONS
+async def test_all_tools_are_listed_to_a_client(server: Server) -> None:
+    async with Client(server) as client:
+        assert len(await client.list_tools()) == OPERATIONS
 
 
 def test_names_do_not_depend_on_order_or_choice(server: Server) -> None:
@@ -52,20 +48,16 @@ def test_names_do_not_depend_on_order_or_choice(server: Server) -> None:
     assert set(few.registry.tools) < set(server.registry.tools)
 
 
-def test_operations_whose_ids_collide_are_called_each_at_its_own_path() -> None:
+async def test_operations_whose_ids_collide_are_called_each_at_its_own_path() -> None:
     options = {"include": ["PATCH *things00[12]*"], "output_schemas": False}
     names = sorted(make_server(LARGE, base_url=BASE, **options).registry.tools)  # type: ignore[arg-type]
     arguments = {"group": "g", "id": "1", "name": "N", "group_body": None}
-
-    async def main() -> set[str]:
-        async with running_double() as double:
-            small = make_server(LARGE, base_url=double.url, **options)  # type: ignore[arg-type]
-            async with Client(small) as client:
-                await client.call_tool(names[0], arguments)
-                await client.call_tool(names[1], arguments)
-                return {heard.path for heard in double.heard}
-
-    paths = run_async(main())
+    async with running_double() as double:
+        small = make_server(LARGE, base_url=double.url, **options)  # type: ignore[arg-type]
+        async with Client(small) as client:
+            await client.call_tool(names[0], arguments)
+            await client.call_tool(names[1], arguments)
+            paths = {heard.path for heard in double.heard}
     assert len(paths) == 2
     assert all(re.fullmatch(r"/groups/g/things00\d/1", path) for path in paths)
 

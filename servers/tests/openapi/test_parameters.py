@@ -68,47 +68,30 @@ def test_a_plain_value_of_a_path_is_read_back(style: str, prefix: str, value: st
     assert "/" not in text
 
 
-@pytest.mark.parametrize(
-    ("style", "explode", "prefix", "separator"),
-    [
-        ("simple", False, "", ","),
-        ("simple", True, "", ","),
-        ("label", False, ".", ","),
-        ("label", True, ".", "."),
-        ("matrix", False, ";p%20q=", ","),
-        ("matrix", True, ";p%20q=", ";p%20q="),
-    ],
-)
-@given(value=lists(_STEP))
-@settings(max_examples=10)
-def test_a_list_in_a_path_is_read_back(
-    style: str, explode: bool, prefix: str, separator: str, value: list[str]
-) -> None:
-    text = path_text(a_parameter("path", style, explode=explode), value)
-    assert values(text.removeprefix(prefix).split(separator)) == value
-
-
-@pytest.mark.parametrize(
-    ("style", "explode", "prefix", "separator"),
-    [
-        ("simple", False, "", ","),
-        ("simple", True, "", ","),
-        ("label", False, ".", ","),
-        ("label", True, ".", "."),
-        ("matrix", False, ";p%20q=", ","),
-        ("matrix", True, ";", ";"),
-    ],
-)
-@given(value=objects(_STEP))
-@settings(max_examples=10)
-def test_an_object_in_a_path_is_read_back(
-    style: str, explode: bool, prefix: str, separator: str, value: dict[str, str]
-) -> None:
-    pieces = path_text(a_parameter("path", style, explode=explode), value).removeprefix(prefix).split(separator)
-    assert (named(pieces) if explode else pairs_of(pieces)) == value
-
-
 # --- queries ---------------------------------------------------------------------------------------------------------
+
+
+PATHS = [
+    ("simple", False, "", ",", ""),
+    ("simple", True, "", ",", ""),
+    ("label", False, ".", ",", "."),
+    ("label", True, ".", ".", "."),
+    ("matrix", False, ";p%20q=", ",", ";p%20q="),
+    ("matrix", True, ";p%20q=", ";p%20q=", ";"),
+]
+
+
+@pytest.mark.parametrize(("style", "explode", "prefix", "separator", "of_object"), PATHS)
+@given(items=lists(_STEP), members=objects(_STEP))
+@settings(max_examples=10)
+def test_lists_and_objects_in_a_path_are_read_back(
+    style: str, explode: bool, prefix: str, separator: str, of_object: str, items: list[str], members: dict[str, str]
+) -> None:
+    described = a_parameter("path", style, explode=explode)
+    assert values(path_text(described, items).removeprefix(prefix).split(separator)) == items
+    between = of_object if explode and of_object else separator
+    pieces = path_text(described, members).removeprefix(of_object).split(between)
+    assert (named(pieces) if explode else pairs_of(pieces)) == members
 
 
 def written(parameter: ApiParameter, value: Any) -> list[tuple[str, str]]:
@@ -138,26 +121,15 @@ def test_a_joined_list_in_a_query_is_read_back(style: str, separator: str, reser
     assert values(text.split(separator)) == value
 
 
-@given(value=objects(_STEP))
-@settings(max_examples=10)
-def test_a_joined_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
-    ((_, text),) = written(a_parameter("query", "form", explode=False), value)
-    assert pairs_of(text.split(",")) == value
-
-
-@given(value=objects(_STEP))
-@settings(max_examples=10)
-def test_an_exploded_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
-    pairs = written(a_parameter("query", "form", explode=True), value)
-    assert {unquote(name): unquote(text) for name, text in pairs} == value
-
-
 @given(value=objects(_STEP.filter(lambda text: "]" not in text)))
 @settings(max_examples=10)
-def test_a_deep_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
-    pairs = written(a_parameter("query", "deepObject", explode=True), value)
-    read = {unquote(name).removeprefix("p q[").removesuffix("]"): unquote(text) for name, text in pairs}
-    assert read == value
+def test_an_object_in_a_query_is_read_back_in_each_style(value: dict[str, str]) -> None:
+    ((_, joined),) = written(a_parameter("query", "form", explode=False), value)
+    assert pairs_of(joined.split(",")) == value
+    spread = written(a_parameter("query", "form", explode=True), value)
+    assert {unquote(name): unquote(text) for name, text in spread} == value
+    deep = written(a_parameter("query", "deepObject", explode=True), value)
+    assert {unquote(name).removeprefix("p q[").removesuffix("]"): unquote(text) for name, text in deep} == value
 
 
 @pytest.mark.parametrize(("style", "item"), [("spaceDelimited", "a b"), ("pipeDelimited", "a|b")])
@@ -195,15 +167,10 @@ def test_empty_values_cannot_be_part_of_a_path(value: Any) -> None:
 # --- headers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("explode", [False, True])
-@given(value=lists(_HEADER))
+@given(items=lists(_HEADER), members=objects(_HEADER))
 @settings(max_examples=10)
-def test_a_list_in_a_header_is_read_back(explode: bool, value: list[str]) -> None:
-    assert header_text(a_parameter("header", "simple", explode=explode), value).split(",") == value
-
-
-@given(value=objects(_HEADER))
-@settings(max_examples=10)
-def test_an_object_in_a_header_is_read_back(value: dict[str, str]) -> None:
-    pieces = header_text(a_parameter("header", "simple", explode=True), value).split(",")
-    assert dict(piece.split("=") for piece in pieces) == value
+def test_lists_and_objects_in_a_header_are_read_back(items: list[str], members: dict[str, str]) -> None:
+    assert header_text(a_parameter("header", "simple", explode=False), items).split(",") == items
+    exploded = a_parameter("header", "simple", explode=True)
+    assert header_text(exploded, items).split(",") == items
+    assert dict(piece.split("=") for piece in header_text(exploded, members).split(",")) == members

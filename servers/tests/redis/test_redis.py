@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
+from servers.tests.commands import started
+from servers.tests.over_http import hints_of
 from servers.tests.redis.program import RedisProgram, needs_redis, redis_program
 from tests.support import run_async
 from trunkline import Client, ConfigError, Server, ToolError
@@ -73,7 +74,8 @@ def test_a_value_is_set_read_listed_and_deleted(empty: RedisProgram, revision: s
         ("set", {"key": "a", "value": "grüße"}),
         ("get", {"key": "a"}),
         ("list", {}),
-        ("delete", {"key": "a"}),
+        ("set", {"key": "b", "value": "1"}),
+        ("delete", {"key": ["a", "b"]}),
         ("get", {"key": "a"}),
         ("list", {"pattern": "a*"}),
         revision=revision,
@@ -82,16 +84,11 @@ def test_a_value_is_set_read_listed_and_deleted(empty: RedisProgram, revision: s
         ["Successfully set key: a"],
         ["grüße"],
         ["Found keys:\na"],
-        ["Successfully deleted key: a"],
+        ["Successfully set key: b"],
+        ["Successfully deleted 2 keys"],
         ["Key not found: a"],
         ["No keys found matching pattern"],
     ]
-
-
-def test_several_keys_are_deleted_at_once(empty: RedisProgram) -> None:
-    raw(empty, "MSET", "a", "1", "b", "2", "c", "3")
-    answers = ask(make_server(empty.url), ("delete", {"key": ["a", "b"]}), ("list", {}))
-    assert answers == [["Successfully deleted 2 keys"], ["Found keys:\nc"]]
 
 
 def test_a_key_with_an_expiry_has_one(empty: RedisProgram) -> None:
@@ -121,51 +118,34 @@ def test_a_key_with_a_line_feed_is_listed_on_one_line(empty: RedisProgram) -> No
     assert ask(make_server(empty.url), ("list", {})) == [["Found keys:\na\\nb"]]
 
 
-def test_a_list_ends_at_its_cap_and_says_so(empty: RedisProgram) -> None:
-    raw(empty, "MSET", *(part for number in range(12) for part in (f"k{number}", "v")))
-    ((keys, note),) = ask(make_server(empty.url, limits=RedisLimits(keys=5)), ("list", {}))
-    assert len(keys.splitlines()) == 1 + 5
-    assert "cut after 5 keys (more match)" in note
+@pytest.mark.parametrize(
+    ("size", "limits", "shown", "told"),
+    [
+        (1, RedisLimits(keys=5), 5, "cut after 5 keys (more match)"),
+        (1, RedisLimits(keys=12), 12, ""),
+        (300, RedisLimits(list_bytes=1000), 1, "cut after 1 keys"),
+        (1, RedisLimits(scan_seconds=0), None, "the scan took longer than 0 s"),
+    ],
+    ids=["keys", "just-the-keys", "bytes", "seconds"],
+)
+def test_a_list_ends_at_its_limits_and_says_so(
+    empty: RedisProgram, size: int, limits: RedisLimits, shown: int | None, told: str
+) -> None:
+    raw(empty, "MSET", *(part for number in range(12) for part in (f"{number:02}" * size, "v")))
+    ((keys, *notes),) = ask(make_server(empty.url, limits=limits), ("list", {}))
+    assert shown in (None, len(keys.splitlines()) - 1)
+    assert ([told] if told else []) == [told for note in notes if told in note]
 
 
-def test_a_list_of_long_keys_ends_at_its_bytes(empty: RedisProgram) -> None:
-    raw(empty, "MSET", "a" * 600, "v", "b" * 600, "v")
-    ((keys, note),) = ask(make_server(empty.url, limits=RedisLimits(list_bytes=1000)), ("list", {}))
-    assert len(keys) < 700
-    assert "cut after 1 keys" in note
-
-
-def test_a_list_that_takes_too_long_is_cut(empty: RedisProgram) -> None:
-    ((_, note),) = ask(make_server(empty.url, limits=RedisLimits(scan_seconds=0)), ("list", {}))
-    assert "the scan took longer than 0 s" in note
-
-
-def test_a_list_of_exactly_the_cap_is_whole(empty: RedisProgram) -> None:
-    raw(empty, "MSET", "a", "1", "b", "2")
-    ((keys,),) = ask(make_server(empty.url, limits=RedisLimits(keys=2)), ("list", {}))
-    assert sorted(keys.splitlines()[1:]) == ["a", "b"]
-
-
-def test_a_value_over_the_cap_is_not_read(empty: RedisProgram) -> None:
-    raw(empty, "SETRANGE", "big", "999", "x")
-    with pytest.raises(ToolError, match=r"'big' has 1000 bytes; at most 999"):
-        ask(make_server(empty.url, limits=RedisLimits(value_bytes=999)), ("get", {"key": "big"}))
-
-
-def test_a_value_of_exactly_the_cap_is_read_and_written(empty: RedisProgram) -> None:
+def test_a_value_up_to_the_cap_is_written_and_read_and_no_larger_one(empty: RedisProgram) -> None:
     server = make_server(empty.url, limits=RedisLimits(value_bytes=10))
     assert ask(server, ("set", {"key": "a", "value": "x" * 10}), ("get", {"key": "a"}))[1] == ["x" * 10]
-
-
-def test_a_value_over_the_cap_is_not_written(empty: RedisProgram) -> None:
     with pytest.raises(ToolError, match="11 bytes; at most 10"):
-        ask(make_server(empty.url, limits=RedisLimits(value_bytes=10)), ("set", {"key": "a", "value": "x" * 11}))
-    assert raw(empty, "DBSIZE") == 0
-
-
-def test_an_empty_value_is_not_a_missing_key(empty: RedisProgram) -> None:
-    answers = ask(make_server(empty.url), ("set", {"key": "a", "value": ""}), ("get", {"key": "a"}))
-    assert answers[1] == [""]
+        ask(server, ("set", {"key": "b", "value": "x" * 11}))
+    raw(empty, "SETRANGE", "big", "10", "x")
+    with pytest.raises(ToolError, match=r"'big' has 11 bytes; at most 10"):
+        ask(server, ("get", {"key": "big"}))
+    assert raw(empty, "EXISTS", "b") == 0
 
 
 def test_bytes_that_are_no_text_are_escaped(empty: RedisProgram) -> None:
@@ -179,13 +159,10 @@ def test_another_kind_of_value_is_a_clear_error(empty: RedisProgram) -> None:
         ask(make_server(empty.url), ("get", {"key": "a"}))
 
 
-def test_more_calls_at_once_than_connections_are_all_answered(empty: RedisProgram) -> None:
-    async def main() -> set[str]:
-        async with Client(make_server(empty.url)) as client:
-            answers = await asyncio.gather(*(client.call_tool("get", {"key": "a"}) for _ in range(100)))
-        return {text for answer in answers for text in _texts(answer)}
-
-    assert run_async(main()) == {"Key not found: a"}
+async def test_more_calls_at_once_than_connections_are_all_answered(empty: RedisProgram) -> None:
+    async with Client(make_server(empty.url)) as client:
+        answers = await asyncio.gather(*(client.call_tool("get", {"key": "a"}) for _ in range(100)))
+    assert {text for answer in answers for text in _texts(answer)} == {"Key not found: a"}
 
 
 def test_a_pattern_of_many_stars_is_refused(empty: RedisProgram) -> None:
@@ -222,39 +199,27 @@ def test_a_wrong_argument_is_an_answer_and_not_a_fault(empty: RedisProgram, argu
         ask(make_server(empty.url), ("delete", arguments))
 
 
-@pytest.mark.parametrize("tool", ["set", "get", "delete", "list"])
+@pytest.mark.parametrize("tool", ["set", "list"])
 def test_an_unknown_argument_is_refused(empty: RedisProgram, tool: str) -> None:
-    needed = {"set": {"key": "a", "value": "b"}, "list": {}}.get(tool, {"key": "a"})
+    needed = {"set": {"key": "a", "value": "b"}, "list": {}}[tool]
     with pytest.raises(ToolError, match="There is no argument expireSecond"):
         ask(make_server(empty.url), (tool, {**needed, "expireSecond": 5}))
     assert raw(empty, "DBSIZE") == 0
 
 
-def test_a_read_only_server_has_no_writing_tool(empty: RedisProgram) -> None:
-    async def main() -> list[str]:
-        async with Client(make_server(empty.url, read_only=True)) as client:
-            return sorted(tool.name for tool in await client.list_tools())
-
-    assert run_async(main()) == ["get", "list"]
+async def test_a_read_only_server_has_no_writing_tool(empty: RedisProgram) -> None:
+    async with Client(make_server(empty.url, read_only=True)) as client:
+        assert sorted(tool.name for tool in await client.list_tools()) == ["get", "list"]
 
 
-def test_writing_tools_are_annotated_as_destructive(empty: RedisProgram) -> None:
-    async def main() -> dict[str, Any]:
-        async with Client(make_server(empty.url)) as client:
-            return {tool.name: tool.annotations for tool in await client.list_tools()}
-
-    hints = run_async(main())
+async def test_writing_tools_are_annotated_as_destructive(empty: RedisProgram) -> None:
+    async with Client(make_server(empty.url)) as client:
+        hints = await hints_of(client)
     assert [hints[name].destructive_hint for name in ("set", "delete")] == [True, True]
     assert [hints[name].read_only_hint for name in ("get", "list")] == [True, True]
 
 
 # --- a database that is not there ------------------------------------------------------------------------------------
-
-
-def test_a_database_that_does_not_exist_is_a_clear_error() -> None:
-    server = make_server("unix:///nowhere/redis.sock", limits=RedisLimits(retries=1))
-    with pytest.raises(ToolError, match=r"unix:///nowhere/redis.sock cannot be reached \(no such socket\). Start it"):
-        ask(server, ("get", {"key": "a"}))
 
 
 def test_a_port_without_a_server_is_a_clear_error_without_the_password() -> None:
@@ -264,75 +229,59 @@ def test_a_port_without_a_server_is_a_clear_error_without_the_password() -> None
     assert "hush" not in str(caught.value)
 
 
-def test_a_database_that_does_not_answer_is_a_clear_error() -> None:
-    async def main() -> None:
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
+@pytest.mark.parametrize(
+    ("tool", "arguments", "limits"),
+    [
+        ("get", {"key": "a"}, RedisLimits(answer_seconds=0.1, retries=0)),
+        ("list", {}, RedisLimits(call_seconds=0.1)),
+    ],
+    ids=["answer", "call"],
+)
+async def test_a_database_that_does_not_answer_is_a_clear_error(
+    tool: str, arguments: dict[str, str], limits: RedisLimits
+) -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
 
-        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
-        server = make_server(f"redis://127.0.0.1:{port}", limits=RedisLimits(answer_seconds=0.1, retries=0))
-        async with silent, Client(server) as client:
-            await client.call_tool("get", {"key": "a"})
-
-    with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
-        run_async(main())
+    silent = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with silent, Client(make_server(f"redis://127.0.0.1:{port}", limits=limits)) as client:
+        with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
+            await client.call_tool(tool, arguments)
 
 
-def test_a_database_that_never_answers_is_given_up_by_the_clock_of_the_call() -> None:
-    async def main() -> None:
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
+async def test_while_a_database_is_away_only_the_first_call_waits_for_it() -> None:
+    connections = 0
 
-        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
-        server = make_server(f"redis://127.0.0.1:{port}", limits=RedisLimits(call_seconds=0.1))
-        async with silent, Client(server) as client:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.close()
+
+    closed = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    counts = []
+    async with closed, Client(make_server(f"redis://127.0.0.1:{port}", limits=RedisLimits(retries=2))) as client:
+        for _ in range(3):
+            with pytest.raises(ToolError, match="cannot be reached"):
+                await client.call_tool("get", {"key": "a"})
+            counts.append(connections)
+    assert counts == [3, 4, 5]
+
+
+async def test_a_member_of_a_cluster_is_a_clear_error() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while read := await reader.read(65536):
+            moved = b"-MOVED 1 127.0.0.1:7001\r\n" if b"SCAN" in read else b"+OK\r\n" * read.count(b"CLIENT")
+            writer.write(moved)
+        writer.close()
+
+    member = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = member.sockets[0].getsockname()[1]
+    async with member, Client(make_server(f"redis://127.0.0.1:{port}?protocol=2")) as client:
+        with pytest.raises(ToolError, match="is a member of a cluster, which this server does not follow"):
             await client.call_tool("list", {})
-
-    with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
-        run_async(main())
-
-
-def test_while_a_database_is_away_only_the_first_call_waits_for_it() -> None:
-    async def main() -> list[int]:
-        connections = 0
-
-        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal connections
-            connections += 1
-            writer.close()
-
-        closed = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        port = closed.sockets[0].getsockname()[1]
-        counts = []
-        async with closed, Client(make_server(f"redis://127.0.0.1:{port}", limits=RedisLimits(retries=2))) as client:
-            for _ in range(3):
-                with pytest.raises(ToolError, match="cannot be reached"):
-                    await client.call_tool("get", {"key": "a"})
-                counts.append(connections)
-        return counts
-
-    assert run_async(main()) == [3, 4, 5]
-
-
-def test_a_member_of_a_cluster_is_a_clear_error() -> None:
-    async def main() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while read := await reader.read(65536):
-                moved = b"-MOVED 1 127.0.0.1:7001\r\n" if b"SCAN" in read else b"+OK\r\n" * read.count(b"CLIENT")
-                writer.write(moved)
-            writer.close()
-
-        member = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = member.sockets[0].getsockname()[1]
-        async with member, Client(make_server(f"redis://127.0.0.1:{port}?protocol=2")) as client:
-            await client.call_tool("list", {})
-
-    with pytest.raises(ToolError, match="is a member of a cluster, which this server does not follow"):
-        run_async(main())
 
 
 def test_a_database_that_comes_back_is_used_again() -> None:
@@ -357,13 +306,9 @@ def test_a_wrong_password_is_a_clear_error_that_does_not_show_it() -> None:
         server = make_server(f"unix://:wrong-one@{program.socket}", limits=RedisLimits(retries=0))
         with pytest.raises(ToolError, match="rejects the user and password") as caught:
             ask(server, ("get", {"key": "a"}))
+        right = make_server(f"unix://:right-one@{program.socket}")
+        assert ask(right, ("get", {"key": "a"})) == [["Key not found: a"]]
     assert "wrong-one" not in str(caught.value)
-
-
-def test_the_right_password_is_accepted() -> None:
-    with redis_program(password="right-one") as program:
-        server = make_server(f"unix://:right-one@{program.socket}")
-        assert ask(server, ("get", {"key": "a"})) == [["Key not found: a"]]
 
 
 @pytest.mark.parametrize(
@@ -398,10 +343,13 @@ def test_a_shown_address_has_no_credentials(url: str, shown: str) -> None:
     assert redacted_redis_url(url) == shown
 
 
-def test_it_runs_as_a_program_over_stdio(empty: RedisProgram) -> None:
-    async def main() -> Any:
-        async with Client([sys.executable, "-m", "trunkline_servers.redis", empty.url]) as client:
-            await client.call_tool("set", {"key": "a", "value": "1"})
-            return _texts(await client.call_tool("get", {"key": "a"}))
+async def test_the_options_of_the_command_reach_the_server(empty: RedisProgram) -> None:
+    async with Client(started("redis", empty.url).server) as client:
+        await client.call_tool("set", {"key": "a", "value": ""})
+        assert _texts(await client.call_tool("get", {"key": "a"})) == [""]
 
-    assert run_async(main()) == ["1"]
+
+def test_a_database_that_does_not_exist_is_a_clear_error() -> None:
+    server = make_server("unix:///nowhere/redis.sock", limits=RedisLimits(retries=1))
+    with pytest.raises(ToolError, match=r"unix:///nowhere/redis.sock cannot be reached \(no such socket\). Start it"):
+        ask(server, ("get", {"key": "a"}))

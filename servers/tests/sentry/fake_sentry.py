@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
-__all__ = ["ISSUE", "SentryDouble", "main"]
+__all__ = ["ISSUE", "SentryDouble"]
 
 ISSUE: dict[str, Any] = {
     "id": "4815",
@@ -89,22 +87,3 @@ class SentryDouble:
             case ["issues", number, "hashes", ""] if number in self.issues:
                 return web.json_response(self.events[number])
         return web.json_response({"detail": "The requested resource does not exist"}, status=404)
-
-
-async def _serve(token: str, port: int) -> None:
-    async with SentryDouble(token=token).running(port=port) as url:
-        print(url, flush=True)  # noqa: T201
-        await asyncio.Event().wait()
-
-
-def main() -> None:
-    """Serve until killed; print the address first."""
-    parser = argparse.ArgumentParser(description="A stand-in for the API of Sentry.")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--token", default="token")
-    asked = parser.parse_args()
-    asyncio.run(_serve(asked.token, asked.port))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from servers.tests.over_http import TOKEN, listening, texts
+from servers.tests.commands import started
+from servers.tests.over_http import texts
 from tests.support import run_async
-from trunkline import BearerToken, Client, Server, ToolError
+from trunkline import Client, Server, ToolError
 from trunkline.testing import FakeClock
 from trunkline_servers.sequentialthinking import make_server
 from trunkline_servers.sequentialthinking import server as module
@@ -36,12 +37,9 @@ def alone(revision: str = HANDSHAKE, **changes: Any) -> Any:
     return run_async(scene())
 
 
-def test_the_result_of_a_step_states_the_position() -> None:
-    async def scene() -> Any:
-        async with Client(quiet(), revision=HANDSHAKE) as client:
-            return await client.call_tool("sequentialthinking", STEP)
-
-    result = run_async(scene())
+async def test_the_result_of_a_step_states_the_position() -> None:
+    async with Client(quiet(), revision=HANDSHAKE) as client:
+        result = await client.call_tool("sequentialthinking", STEP)
 
     assert result.structured_content == {
         "thoughtNumber": 1,
@@ -91,86 +89,56 @@ def test_arguments_are_parsed_leniently(changes: dict[str, Any], member: str, va
     ],
     ids=str,
 )
-def test_wrong_arguments_are_refused_and_nothing_is_counted(changes: dict[str, Any]) -> None:
-    async def scene() -> Any:
-        async with Client(quiet(), revision=HANDSHAKE) as client:
-            refused = await client.call_tool("sequentialthinking", {**STEP, **changes}, raise_on_error=False)
-            return refused.is_error, (await think(client))["thoughtHistoryLength"]
-
-    assert run_async(scene()) == (True, 1)
+async def test_wrong_arguments_are_refused_and_nothing_is_counted(changes: dict[str, Any]) -> None:
+    async with Client(quiet(), revision=HANDSHAKE) as client:
+        refused = await client.call_tool("sequentialthinking", {**STEP, **changes}, raise_on_error=False)
+        assert (refused.is_error, (await think(client))["thoughtHistoryLength"]) == (True, 1)
 
 
 # --- whose state -----------------------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_session_form_one_chain_that_no_other_session_shares() -> None:
-    async def scene() -> list[int]:
-        server = quiet()
-        async with Client(server, revision=HANDSHAKE) as one, Client(server, revision=HANDSHAKE) as other:
-            answers = [await think(client) for client in (one, one, other, one)]
-        return [each["thoughtHistoryLength"] for each in answers]
-
-    assert run_async(scene()) == [1, 2, 1, 3]
+async def test_steps_of_a_session_form_one_chain_that_no_other_session_shares() -> None:
+    server = quiet()
+    async with Client(server, revision=HANDSHAKE) as one, Client(server, revision=HANDSHAKE) as other:
+        answers = [await think(client) for client in (one, one, other, one)]
+    assert [each["thoughtHistoryLength"] for each in answers] == [1, 2, 1, 3]
 
 
-def test_two_sessions_over_http_do_not_mix() -> None:
-    async def scene() -> list[int]:
-        async with listening("sequentialthinking", "--hide-thoughts", env={}) as url:
-            options: dict[str, Any] = {"auth": BearerToken(TOKEN), "revision": HANDSHAKE}
-            async with Client(url, **options) as one, Client(url, **options) as other:
-                answers = [await think(client) for client in (one, one, other)]
-        return [each["thoughtHistoryLength"] for each in answers]
-
-    assert run_async(scene()) == [1, 2, 1]
-
-
-def test_without_sessions_a_step_without_a_handle_begins_a_line() -> None:
-    async def scene() -> list[Any]:
-        async with Client(quiet(), revision=STATELESS) as client:
-            return [await think(client), await think(client)]
-
-    first, second = run_async(scene())
-
+async def test_without_sessions_a_step_without_a_handle_begins_a_line() -> None:
+    async with Client(quiet(), revision=STATELESS) as client:
+        first, second = [await think(client), await think(client)]
     assert (first["thoughtHistoryLength"], second["thoughtHistoryLength"]) == (1, 1)
     assert first["handle"] != second["handle"]
     assert len(first["handle"]) >= 22
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_handle_goes_on_with_its_line_in_any_connection(revision: str) -> None:
-    async def scene() -> Any:
-        server = quiet()
-        async with Client(server, revision=STATELESS) as client:
-            begun = await think(client, branchFromThought=1, branchId="b")
-        async with Client(server, revision=revision) as client:
-            return begun, await think(client, handle=begun["handle"])
-
-    begun, more = run_async(scene())
-
+async def test_a_handle_goes_on_with_its_line_in_any_connection(revision: str) -> None:
+    server = quiet()
+    async with Client(server, revision=STATELESS) as client:
+        begun = await think(client, branchFromThought=1, branchId="b")
+    async with Client(server, revision=revision) as client:
+        more = await think(client, handle=begun["handle"])
     assert more == {**begun, "thoughtHistoryLength": 2}
 
 
-def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
+async def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
     clock = FakeClock()
-
-    async def scene() -> int:
-        async with Client(quiet(now=clock.now), revision=STATELESS) as client:
-            handle = (await think(client))["handle"]
-            clock.advance(3000)
-            kept = await think(client, handle=handle)
-            clock.advance(3601)
-            with pytest.raises(ToolError, match="Leave the handle out"):
-                await think(client, handle=handle)
-            return int(kept["thoughtHistoryLength"])
-
-    assert run_async(scene()) == 2
+    async with Client(quiet(now=clock.now), revision=STATELESS) as client:
+        handle = (await think(client))["handle"]
+        clock.advance(3000)
+        kept = await think(client, handle=handle)
+        clock.advance(3601)
+        with pytest.raises(ToolError, match="Leave the handle out"):
+            await think(client, handle=handle)
+        assert int(kept["thoughtHistoryLength"]) == 2
 
 
 def test_only_the_owner_can_use_a_handle() -> None:
     kept = module.ThoughtChains(lambda: 0.0)
     handle = kept.begin(("issuer", "ann")).handle
     assert handle is not None
-
     assert kept.for_handle(handle, ("issuer", "ann")).handle == handle
     with pytest.raises(ToolError):
         kept.for_handle(handle, ("issuer", "bob"))
@@ -182,7 +150,6 @@ def test_beginning_too_many_chains_drops_the_oldest_of_the_same_owner(monkeypatc
     monkeypatch.setattr(module, "_MOST_OF_ONE", 2)
     kept = module.ThoughtChains(lambda: 0.0)
     handles = [str(kept.begin(owner).handle) for owner in ("bob", "ann", "ann", "ann")]
-
     with pytest.raises(ToolError):
         kept.for_handle(handles[1], "ann")
     assert [kept.for_handle(handles[0], "bob").handle, kept.for_handle(handles[2], "ann").handle] == [
@@ -198,7 +165,6 @@ def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     sessions = [object() for _ in range(3)]
     first, *_ = [kept.for_session(each) for each in sessions]
     handles = [str(kept.begin(owner).handle) for owner in ("ann", "bob", "eve")]
-
     assert kept.for_session(sessions[0]) is not first
     with pytest.raises(ToolError):
         kept.for_handle(handles[0], "ann")
@@ -208,7 +174,6 @@ def test_a_line_has_a_limited_number_of_branches(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_MOST_BRANCHES", 1)
     line = module.ThoughtChain()
     line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))
-
     with pytest.raises(ToolError, match="at most 1 branches"):
         line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="b"))
     assert line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))["branches"] == ["a"]
@@ -228,7 +193,6 @@ def drawn(capfd: pytest.CaptureFixture[str], server: Server, **changes: Any) -> 
 
 def test_thoughts_are_drawn_on_stderr(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISABLE_THOUGHT_LOGGING", raising=False)
-
     assert drawn(capfd, make_server(), thought="one\ntwo lines") == (
         "┌─────────────┐\n│ Thought 1/3 │\n├─────────────┤\n│ one         │\n│ two lines   │\n└─────────────┘\n"
     )
@@ -247,9 +211,7 @@ def test_the_box_says_what_a_thought_is(capfd: pytest.CaptureFixture[str], chang
 
 def test_a_thought_cannot_send_control_sequences_to_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     hostile = "a\x1b]52;c;aGk=\x07b\x9b2J\u202ec"
-
     box = drawn(capfd, make_server(show_thoughts=True), thought=hostile, branchFromThought=1, branchId="\x1b[2J")
-
     assert [each for each in box if not each.isprintable() and each != "\n"] == []
     assert "a\\x1b]52" in box
 
@@ -260,18 +222,11 @@ def test_a_long_thought_is_drawn_in_part(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_a_variable_turns_the_drawing_off(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISABLE_THOUGHT_LOGGING", "True")
-
     assert drawn(capfd, make_server()) == ""
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_the_program_serves_over_stdio(revision: str) -> None:
-    async def scene() -> Any:
-        program = [sys.executable, "-m", "trunkline_servers.sequentialthinking", "--hide-thoughts"]
-        async with Client(program, revision=revision) as client:
-            return await think(client)
-
-    assert run_async(scene())["thoughtHistoryLength"] == 1
+def test_the_options_of_the_command_reach_the_server(capfd: pytest.CaptureFixture[str]) -> None:
+    assert drawn(capfd, started("sequentialthinking", "--hide-thoughts").server) == ""
 
 
 def test_drawing_thoughts_does_not_block_on_an_unread_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,59 +12,77 @@ from pathlib import Path
 import pytest
 
 from servers.tests.sqlite.shop import called, dump, execute, rows, shop, text
-from tests.support import run_async
 from trunkline import Client, ToolError
 from trunkline_servers.sqlite import make_server
 from trunkline_servers.sqlite.database import create_sample
 
-READING = [
-    pytest.param("ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
-    pytest.param("DETACH DATABASE main", "DETACH was refused", id="detach"),
-    pytest.param("VACUUM INTO '{other}'", "ATTACH was refused", id="vacuum-into"),
-    pytest.param("PRAGMA writable_schema = ON", "PRAGMA writable_schema was refused", id="pragma"),
-    pytest.param("SELECT * FROM pragma_database_list", "PRAGMA database_list was refused", id="pragma-function"),
-    pytest.param("SELECT * FROM pragma_journal_mode", "PRAGMA journal_mode was refused", id="pragma-function-sets"),
-    pytest.param("SELECT load_extension('{other}')", "load_extension", id="load-extension"),
-    pytest.param("SELECT fts3_tokenizer('simple')", "fts3_tokenizer", id="tokenizer-pointer"),
-    pytest.param("SELECT writefile('{other}', 'x')", "writefile", id="writefile"),
-    pytest.param("DELETE FROM orders", "DELETE was refused", id="delete"),
-    pytest.param("WITH t AS (SELECT 1) DELETE FROM orders", "DELETE was refused", id="with-delete"),
-    pytest.param("/* SELECT */ UPDATE orders SET status = 'x'", "UPDATE was refused", id="comment-update"),
-    pytest.param("INSERT INTO orders SELECT * FROM orders RETURNING *", "INSERT was refused", id="insert-returning"),
-    pytest.param("EXPLAIN QUERY PLAN DELETE FROM orders", "DELETE was refused", id="explain"),
-    pytest.param("CREATE TABLE t (a)", "was refused", id="create"),
-    pytest.param("CREATE TEMP TABLE t (a)", "was refused", id="temp"),
-    pytest.param("DROP TABLE orders", "was refused", id="drop"),
-    pytest.param("BEGIN EXCLUSIVE", "TRANSACTION was refused", id="begin"),
-    pytest.param("SAVEPOINT s", "SAVEPOINT was refused", id="savepoint"),
-    pytest.param("REINDEX", "REINDEX was refused", id="reindex"),
-    pytest.param("SELECT 1; DROP TABLE orders", "one statement at a time", id="two-statements"),
-    pytest.param("SELECT 1\0; DROP TABLE orders", "null character", id="nul"),
-]
-WRITING = [
-    pytest.param("ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
-    pytest.param("VACUUM INTO '{other}'", "VACUUM", id="vacuum-into"),
-    pytest.param("PRAGMA writable_schema = ON", "PRAGMA writable_schema was refused", id="pragma"),
-    pytest.param("PRAGMA journal_mode = OFF", "PRAGMA journal_mode was refused", id="journal"),
-    pytest.param("UPDATE sqlite_master SET sql = 'x'", "may not be modified", id="schema-table"),
-    pytest.param("INSERT INTO orders SELECT load_extension('{other}'), 1, 1, 1", "load_extension", id="load-extension"),
-    pytest.param("CREATE VIRTUAL TABLE v USING fts5(a)", "CREATE VTABLE was refused", id="virtual-table"),
-    pytest.param("CREATE TEMP TABLE t (a)", "CREATE TEMP TABLE was refused", id="temp"),
-    pytest.param("CREATE TABLE temp.t (a)", "CREATE TABLE in temp was refused", id="temp-by-its-name"),
-    pytest.param("CREATE VIEW temp.v AS SELECT 1", "in temp was refused", id="temp-view"),
-    pytest.param("CREATE TABLE temp.t AS SELECT 1", "in temp was refused", id="temp-filled"),
-    pytest.param("COMMIT", "TRANSACTION was refused", id="commit"),
-    pytest.param("ROLLBACK", "TRANSACTION was refused", id="rollback"),
-    pytest.param("DELETE FROM orders; DROP TABLE orders", "one statement at a time", id="two-statements"),
+REFUSED = [
+    pytest.param("read_query", "ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
+    pytest.param("read_query", "DETACH DATABASE main", "DETACH was refused", id="detach"),
+    pytest.param("read_query", "VACUUM INTO '{other}'", "ATTACH was refused", id="vacuum-into"),
+    pytest.param("read_query", "PRAGMA writable_schema = ON", "PRAGMA writable_schema was refused", id="pragma"),
+    pytest.param(
+        "read_query", "SELECT * FROM pragma_database_list", "PRAGMA database_list was refused", id="pragma-function"
+    ),
+    pytest.param(
+        "read_query", "SELECT * FROM pragma_journal_mode", "PRAGMA journal_mode was refused", id="pragma-function-sets"
+    ),
+    pytest.param("read_query", "SELECT load_extension('{other}')", "load_extension", id="load-extension"),
+    pytest.param("read_query", "SELECT fts3_tokenizer('simple')", "fts3_tokenizer", id="tokenizer-pointer"),
+    pytest.param("read_query", "SELECT writefile('{other}', 'x')", "writefile", id="writefile"),
+    pytest.param("read_query", "DELETE FROM orders", "DELETE was refused", id="delete"),
+    pytest.param("read_query", "WITH t AS (SELECT 1) DELETE FROM orders", "DELETE was refused", id="with-delete"),
+    pytest.param(
+        "read_query", "/* SELECT */ UPDATE orders SET status = 'x'", "UPDATE was refused", id="comment-update"
+    ),
+    pytest.param(
+        "read_query", "INSERT INTO orders SELECT * FROM orders RETURNING *", "INSERT was refused", id="insert-returning"
+    ),
+    pytest.param("read_query", "EXPLAIN QUERY PLAN DELETE FROM orders", "DELETE was refused", id="explain"),
+    pytest.param("read_query", "CREATE TABLE t (a)", "was refused", id="create"),
+    pytest.param("read_query", "CREATE TEMP TABLE t (a)", "was refused", id="temp"),
+    pytest.param("read_query", "DROP TABLE orders", "was refused", id="drop"),
+    pytest.param("read_query", "BEGIN EXCLUSIVE", "TRANSACTION was refused", id="begin"),
+    pytest.param("read_query", "SAVEPOINT s", "SAVEPOINT was refused", id="savepoint"),
+    pytest.param("read_query", "REINDEX", "REINDEX was refused", id="reindex"),
+    pytest.param("read_query", "SELECT 1; DROP TABLE orders", "one statement at a time", id="two-statements"),
+    pytest.param("read_query", "SELECT 1\0; DROP TABLE orders", "null character", id="nul"),
+    pytest.param("write_query", "ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="write-attach"),
+    pytest.param("write_query", "VACUUM INTO '{other}'", "VACUUM", id="write-vacuum-into"),
+    pytest.param("write_query", "PRAGMA writable_schema = ON", "PRAGMA writable_schema was refused", id="write-pragma"),
+    pytest.param("write_query", "PRAGMA journal_mode = OFF", "PRAGMA journal_mode was refused", id="write-journal"),
+    pytest.param("write_query", "UPDATE sqlite_master SET sql = 'x'", "may not be modified", id="write-schema-table"),
+    pytest.param(
+        "write_query",
+        "INSERT INTO orders SELECT load_extension('{other}'), 1, 1, 1",
+        "load_extension",
+        id="write-load-extension",
+    ),
+    pytest.param(
+        "write_query", "CREATE VIRTUAL TABLE v USING fts5(a)", "CREATE VTABLE was refused", id="write-virtual-table"
+    ),
+    pytest.param("write_query", "CREATE TEMP TABLE t (a)", "CREATE TEMP TABLE was refused", id="write-temp"),
+    pytest.param(
+        "write_query", "CREATE TABLE temp.t (a)", "CREATE TABLE in temp was refused", id="write-temp-by-its-name"
+    ),
+    pytest.param("write_query", "CREATE VIEW temp.v AS SELECT 1", "in temp was refused", id="write-temp-view"),
+    pytest.param("write_query", "CREATE TABLE temp.t AS SELECT 1", "in temp was refused", id="write-temp-filled"),
+    pytest.param("write_query", "COMMIT", "TRANSACTION was refused", id="write-commit"),
+    pytest.param("write_query", "ROLLBACK", "TRANSACTION was refused", id="write-rollback"),
+    pytest.param(
+        "write_query", "DELETE FROM orders; DROP TABLE orders", "one statement at a time", id="write-two-statements"
+    ),
 ]
 
 
-@pytest.mark.parametrize(("query", "why"), READING)
-async def test_a_reading_statement_changes_nothing_and_reaches_nothing(tmp_path: Path, query: str, why: str) -> None:
+@pytest.mark.parametrize(("tool", "query", "why"), REFUSED)
+async def test_a_statement_changes_nothing_that_it_must_not_and_reaches_nothing(
+    tmp_path: Path, tool: str, query: str, why: str
+) -> None:
     async with shop(tmp_path) as client:
         before = dump(tmp_path / "shop.db")
         with pytest.raises(ToolError) as refused:
-            await called(client, "read_query", query=query.format(other=tmp_path / "other.db"))
+            await called(client, tool, query=query.format(other=tmp_path / "other.db"))
         assert why in str(refused.value)
         assert dump(tmp_path / "shop.db") == before
         assert os.listdir(tmp_path) == ["shop.db"]
@@ -80,23 +98,6 @@ async def test_reading_does_not_write_even_if_every_action_were_allowed(
         with pytest.raises(ToolError, match="cannot be written"):
             await called(client, "read_query", query="DELETE FROM order_items")
         assert dump(tmp_path / "shop.db") == before
-
-
-async def test_a_temporary_table_is_not_reported_as_created(tmp_path: Path) -> None:
-    async with shop(tmp_path) as client:
-        with pytest.raises(ToolError, match="CREATE TABLE in temp was refused"):
-            await called(client, "create_table", query="CREATE TABLE temp.t (a)")
-
-
-@pytest.mark.parametrize(("query", "why"), WRITING)
-async def test_a_writing_statement_stays_within_the_database(tmp_path: Path, query: str, why: str) -> None:
-    async with shop(tmp_path) as client:
-        before = dump(tmp_path / "shop.db")
-        with pytest.raises(ToolError) as refused:
-            await called(client, "write_query", query=query.format(other=tmp_path / "other.db"))
-        assert why in str(refused.value)
-        assert dump(tmp_path / "shop.db") == before
-        assert os.listdir(tmp_path) == ["shop.db"]
 
 
 _INDEXED = (
@@ -163,15 +164,6 @@ async def test_an_index_itself_can_be_written(tmp_path: Path, made: str, change:
         assert await called(client, "read_query", query=query) == ["[{'n': 1}]"]
 
 
-@pytest.mark.parametrize("tool", ["write_query", "create_table"])
-async def test_a_hidden_tool_cannot_be_called(tmp_path: Path, tool: str) -> None:
-    async with shop(tmp_path, read_only=True) as client:
-        before = dump(tmp_path / "shop.db")
-        with pytest.raises(Exception, match="Unknown tool"):
-            await called(client, tool, query="CREATE TABLE t (a)")
-        assert dump(tmp_path / "shop.db") == before
-
-
 @pytest.mark.parametrize(
     "name",
     ["orders); DROP TABLE orders; --", "x'); DELETE FROM orders; --", 'a"b', "a'b", "a\0b", "' UNION SELECT 1 --"],
@@ -183,13 +175,6 @@ async def test_the_name_of_a_table_is_data(tmp_path: Path, name: str) -> None:
         with pytest.raises(ToolError, match="there is no table"):
             await called(client, "describe_table", table_name=name)
         assert dump(tmp_path / "shop.db") == before
-
-
-async def test_a_table_with_quotes_in_its_name_is_described(tmp_path: Path) -> None:
-    async with shop(tmp_path) as client:
-        execute(tmp_path / "shop.db", """CREATE TABLE "a""b'); DROP TABLE orders; --" (x INT)""")
-        (described,) = await called(client, "describe_table", table_name="""a"b'); DROP TABLE orders; --""")
-        assert "'name': 'x'" in described
 
 
 async def test_a_trigger_of_the_database_cannot_reach_outside(tmp_path: Path) -> None:
@@ -261,18 +246,15 @@ async def test_a_function_that_does_not_end_in_time_is_not_waited_for_and_change
         assert dump(tmp_path / "shop.db") == before
 
 
-def test_a_row_that_is_too_long_is_not_written_out_to_find_that(tmp_path: Path) -> None:
-    async def main() -> int:
-        async with shop(tmp_path) as client:
-            tracemalloc.start()
-            try:
-                answer = await called(client, "read_query", query="SELECT zeroblob(15000000) AS a")
-                assert answer[1].startswith("Truncated: the first row alone is too long")
-                return tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-
-    assert run_async(main()) < 25_000_000
+async def test_a_row_that_is_too_long_is_not_written_out_to_find_that(tmp_path: Path) -> None:
+    async with shop(tmp_path) as client:
+        tracemalloc.start()
+        try:
+            answer = await called(client, "read_query", query="SELECT zeroblob(15000000) AS a")
+            assert answer[1].startswith("Truncated: the first row alone is too long")
+            assert tracemalloc.get_traced_memory()[1] < 25_000_000
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -315,3 +297,10 @@ async def test_an_unfinished_write_is_reported_and_left_alone_in_read_only_mode(
         with pytest.raises(ToolError, match=r"killed while it wrote to .*once without --read-only"):
             await called(client, "read_query", query="SELECT count(*) FROM products")
     assert path.read_bytes() == before
+
+
+async def test_a_table_with_quotes_in_its_name_is_described(tmp_path: Path) -> None:
+    async with shop(tmp_path) as client:
+        execute(tmp_path / "shop.db", """CREATE TABLE "a""b'); DROP TABLE orders; --" (x INT)""")
+        (described,) = await called(client, "describe_table", table_name="""a"b'); DROP TABLE orders; --""")
+        assert "'name': 'x'" in described

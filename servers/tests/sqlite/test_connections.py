@@ -168,28 +168,6 @@ async def test_a_schema_that_changes_is_known_to_the_next_statement(
         assert await called(client, "read_query", query=query) == [expected]
 
 
-async def test_a_statement_is_refused_on_a_connection_that_has_run_others(tmp_path: Path) -> None:
-    path = made(tmp_path / "a.db", 1)
-
-    async with reader(path) as client:
-        with pytest.raises(ToolError, match="DELETE was refused"):
-            await called(client, "read_query", query="DELETE FROM t")
-        assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
-
-
-async def test_a_database_with_a_log_is_left_as_it_was_found(tmp_path: Path) -> None:
-    path = made(tmp_path / "a.db", 1)
-    execute(path, "PRAGMA journal_mode = WAL")
-    aged(path)
-
-    async with reader(path):
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("UPDATE t SET a = 2")
-            other.commit()
-        # Whoever is the last to leave takes the log away.
-        assert not (tmp_path / "a.db-wal").exists()
-
-
 async def test_the_log_of_a_database_behind_a_link_is_left_as_it_was_found(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     path = made(tmp_path / "there" / "a.db", 1)

@@ -6,14 +6,17 @@ import ast
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from servers.tests.commands import command_of
 from servers.tests.sqlite.shop import called, dump, execute, rows, shop
 from trunkline import Client, ConfigError, ToolError
+from trunkline_servers.cli import run_command
 from trunkline_servers.sqlite import make_server
 from trunkline_servers.sqlite.database import create_sample
 
@@ -71,14 +74,6 @@ async def test_an_unknown_table_is_reported_with_the_existing_ones(tmp_path: Pat
             await called(client, "describe_table", table_name="order")
 
 
-async def test_full_text_search_can_be_read(tmp_path: Path) -> None:
-    async with shop(tmp_path) as client:
-        path = tmp_path / "shop.db"
-        execute(path, "CREATE VIRTUAL TABLE notes USING fts5(body)", "INSERT INTO notes VALUES ('rain in Oslo')")
-        found = await called(client, "read_query", query="SELECT body FROM notes WHERE notes MATCH 'oslo'")
-        assert found == ["[{'body': 'rain in Oslo'}]"]
-
-
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
@@ -89,23 +84,12 @@ async def test_more_rows_than_the_bound_are_cut_and_said_to_be(tmp_path: Path) -
         assert note.startswith("Truncated: only the first 3 rows are shown, there are more")
 
 
-async def test_as_many_rows_as_the_bound_are_whole(tmp_path: Path) -> None:
-    async with shop(tmp_path, max_rows=5) as client:
-        assert len(await called(client, "read_query", query="SELECT id FROM products")) == 1
-
-
 async def test_rows_past_the_bytes_are_cut_between_rows(tmp_path: Path) -> None:
     async with shop(tmp_path, max_bytes=1024) as client:
         query = f"{ENDLESS} SELECT hex(zeroblob(200)) AS a FROM c"
         answer, note = await called(client, "read_query", query=query)
         assert ast.literal_eval(answer) == [{"a": "00" * 200}, {"a": "00" * 200}]
         assert "at most 1024 bytes" in note
-
-
-async def test_a_first_row_that_is_too_long_is_reported(tmp_path: Path) -> None:
-    async with shop(tmp_path, max_bytes=1024) as client:
-        answer, note = await called(client, "read_query", query="SELECT hex(zeroblob(2000)) AS a")
-        assert (answer, "the first row alone is too long" in note) == ("[]", True)
 
 
 async def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
@@ -244,12 +228,6 @@ async def test_a_table_is_created(tmp_path: Path) -> None:
         assert rows(tmp_path / "shop.db", "SELECT count(*) FROM notes") == [(0,)]
 
 
-async def test_a_table_is_created_from_a_query(tmp_path: Path) -> None:
-    async with shop(tmp_path) as client:
-        await called(client, "create_table", query="CREATE TABLE names AS SELECT name FROM customers")
-        assert rows(tmp_path / "shop.db", "SELECT count(*) FROM names") == [(8,)]
-
-
 @pytest.mark.parametrize(
     "query",
     ["DROP TABLE orders", "CREATE VIEW v AS SELECT 1", "CREATE", "", "CREATE TEMP TABLE t (a)"],
@@ -343,3 +321,36 @@ def test_the_sample_refuses_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "no.db").write_text("x" * 4096)
     with pytest.raises(ConfigError, match=r"--sample: .* cannot be filled"):
         create_sample(tmp_path / "no.db")
+
+
+async def test_it_serves_the_sample_over_stdio_with_bounded_memory(tmp_path: Path) -> None:
+    program = [
+        sys.executable,
+        "-m",
+        "trunkline_servers.sqlite",
+        "--db-path",
+        str(tmp_path / "a" / "shop.db"),
+        "--sample",
+    ]
+    async with Client(program) as client:
+        columns = ", ".join(["zeroblob(16000000) || 'x'"] * 20)
+        with pytest.raises(ToolError, match="out of memory"):
+            await called(client, "read_query", query=f"SELECT {columns}")
+        assert await called(client, "read_query", query="SELECT count(*) AS n FROM orders") == ["[{'n': 24}]"]
+
+
+def test_a_wrong_option_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command_of("sqlite"), ["--max-rows", "few"])
+    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (1, 1)
+
+
+async def test_a_table_is_created_from_a_query(tmp_path: Path) -> None:
+    async with shop(tmp_path) as client:
+        await called(client, "create_table", query="CREATE TABLE names AS SELECT name FROM customers")
+        assert rows(tmp_path / "shop.db", "SELECT count(*) FROM names") == [(8,)]
+
+
+async def test_as_many_rows_as_the_bound_are_whole(tmp_path: Path) -> None:
+    async with shop(tmp_path, max_rows=5) as client:
+        assert len(await called(client, "read_query", query="SELECT id FROM products")) == 1

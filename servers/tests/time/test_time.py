@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from servers.tests.over_http import TOKEN, listening, texts
+from servers.tests.commands import started
+from servers.tests.over_http import hints_of, texts
 from tests.support import run_async
-from trunkline import BearerToken, Client, ConfigError, ToolError
+from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.time import make_server, server
 
 REVISIONS = [pytest.param("2025-11-25", id="handshake"), pytest.param("2026-07-28", id="stateless")]
@@ -47,7 +47,6 @@ def test_the_current_time_is_returned_for_a_zone(revision: str) -> None:
 
 def test_summer_time_is_reported() -> None:
     summer = datetime(2025, 7, 1, 12, 0, tzinfo=UTC)
-
     assert ask("get_current_time", summer, timezone="Europe/Berlin")["is_dst"] is True
 
 
@@ -63,13 +62,11 @@ def test_summer_time_is_reported() -> None:
 )
 def test_a_time_of_today_is_converted(source: str, target: str, told: str, difference: str) -> None:
     answer = conversion("13:30", WINTER, source, target)
-
     assert (answer["target"]["datetime"], answer["time_difference"]) == (told, difference)
 
 
 def test_today_is_today_in_the_source_zone() -> None:
     late = datetime(2025, 1, 15, 23, 0, tzinfo=UTC)
-
     assert conversion("08:00", late, "Asia/Tokyo")["source"]["datetime"] == "2025-01-16T08:00:00+09:00"
 
 
@@ -81,13 +78,11 @@ def test_a_time_that_the_clock_jumps_over_is_refused() -> None:
 @pytest.mark.parametrize(("time", "told"), [("01:59", "00:59"), ("03:00", "01:00")])
 def test_times_around_the_jump_are_converted(time: str, told: str) -> None:
     answer = conversion(time, datetime(2025, 3, 30, 0, 0, tzinfo=UTC))
-
     assert answer["target"]["datetime"] == f"2025-03-30T{told}:00+00:00"
 
 
 def test_a_time_that_occurs_twice_means_the_first() -> None:
     answer = conversion("02:30", datetime(2025, 10, 26, 12, 0, tzinfo=UTC))
-
     assert (answer["source"]["is_dst"], answer["target"]["datetime"]) == (True, "2025-10-26T00:30:00+00:00")
 
 
@@ -103,7 +98,6 @@ def test_an_invalid_time_is_refused(time: str) -> None:
 def test_an_invalid_zone_is_refused_without_revealing_a_path(name: str) -> None:
     with pytest.raises(ToolError, match="Give an IANA name") as caught:
         ask("get_current_time", timezone=name)
-
     assert "zoneinfo" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
@@ -126,7 +120,6 @@ def test_the_local_zone_is_found(
     monkeypatch.setenv("TZ", variable)
     monkeypatch.setattr(server, "_TIMEZONE_FILE", str(tmp_path / "timezone"))
     monkeypatch.setattr(server, "_LOCALTIME", str(tmp_path / "localtime"))
-
     assert server.local_zone() == found
 
 
@@ -162,31 +155,10 @@ def test_a_local_zone_that_does_not_exist_is_a_configuration_error() -> None:
         make_server(local_timezone="Mars/Olympus")
 
 
-def test_the_tools_name_the_local_zone() -> None:
-    async def scene() -> list[Any]:
-        async with Client(make_server(local_timezone="Europe/Oslo")) as client:
-            return await client.list_tools()
-
-    told, converted = run_async(scene())
-
+async def test_the_tools_name_the_local_zone_of_the_command_line() -> None:
+    async with Client(started("time", "--local-timezone", "Europe/Oslo").server) as client:
+        told, converted = await client.list_tools()
+        hints = await hints_of(client)
     assert "'Europe/Oslo'" in told.input_schema["properties"]["timezone"]["description"]
     assert converted.input_schema["required"] == ["source_timezone", "time", "target_timezone"]
-    assert (told.annotations.read_only_hint, converted.annotations.open_world_hint) == (True, False)
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_the_program_serves_over_stdio(revision: str) -> None:
-    async def scene() -> Any:
-        program = [sys.executable, "-m", "trunkline_servers.time", "--local-timezone", "Europe/Oslo"]
-        async with Client(program, revision=revision) as client:
-            return (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
-
-    assert run_async(scene())["timezone"] == "UTC"
-
-
-def test_the_program_over_http_requires_a_token() -> None:
-    async def scene() -> Any:
-        async with listening("time", env={}) as url, Client(url, auth=BearerToken(TOKEN)) as client:
-            return (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
-
-    assert run_async(scene())["timezone"] == "UTC"
+    assert {(each.read_only_hint, each.open_world_hint) for each in hints.values()} == {(True, False)}

@@ -28,6 +28,7 @@ __all__ = [
     "default_server_metadata",
     "discover",
     "discover_server",
+    "find_server",
     "parse_resource_metadata",
     "parse_server_metadata",
     "resource_metadata_urls",
@@ -277,7 +278,7 @@ def discover_server(issuer: str) -> Flow[AuthorizationServerMetadata]:
     Raises:
         AuthError: there is none, or it is invalid.
     """
-    found = yield from _server(issuer)
+    found = yield from find_server(issuer)
     if found is None:
         raise AuthError(
             f"The authorization server {issuer} has no metadata at {' or '.join(server_metadata_urls(issuer))}. "
@@ -286,7 +287,12 @@ def discover_server(issuer: str) -> Flow[AuthorizationServerMetadata]:
     return found
 
 
-def _server(issuer: str) -> Flow[AuthorizationServerMetadata | None]:
+def find_server(issuer: str) -> Flow[AuthorizationServerMetadata | None]:
+    """Fetch the metadata of an authorization server as ``discover_server`` does; return None if there is none.
+
+    Raises:
+        AuthError: it is invalid.
+    """
     for place in server_metadata_urls(issuer):
         answer = _answered((yield from get(place)), f"The authorization server {issuer}")
         if _is_there(answer):
@@ -303,4 +309,4 @@ def _old_server(url: str, options: OAuth) -> Flow[AuthorizationServerMetadata]:
             f"The server {canonical_url(url)} names no authorization server, and {_trusted(options)} does not "
             "trust the server itself. No credentials were sent. Its operator must publish protected resource metadata."
         )
-    return (yield from _server(issuer)) or default_server_metadata(url)
+    return (yield from find_server(issuer)) or default_server_metadata(url)

@@ -187,7 +187,8 @@ class Backplane(Protocol):
 def entry_position(id: str) -> tuple[int, int] | None:
     """Parse an entry id into a position that can be compared; None if it is not an entry id."""
     first, dash, second = id.partition("-")
-    # 20 digits hold 64 bits.
+    # Both are numbers of 64 bits, which have at most 20 digits; Redis refuses greater ones.
     if not (dash and id.isascii() and first.isdigit() and second.isdigit() and len(id) <= 41):
         return None
-    return int(first), int(second)
+    position = int(first), int(second)
+    return position if max(position) < 1 << 64 else None

@@ -6,8 +6,11 @@ deterministic: the clock and the random bytes are passed in, and messages are de
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf
 
 from trunkline.backplane.interface import (
     Appended,
@@ -54,6 +57,47 @@ class _Queue:
         self.leases: dict[str, _Lease] = {}
 
 
+class _Index:
+    """The members of an index: their order, when each expires, and the sum of their weights."""
+
+    __slots__ = ("_expiring", "entries", "order", "weight")
+
+    def __init__(self) -> None:
+        #: When each member expires, and its weight.
+        self.entries: dict[str, tuple[float, int]] = {}
+        self.order: list[str] = []
+        self.weight = 0
+        #: The members by the time that they expire; those that were renewed or removed are skipped.
+        self._expiring: list[tuple[float, str]] = []
+
+    def add(self, member: str, expires: float, weight: int) -> None:
+        """Add a member, or renew it."""
+        before = self.entries.get(member)
+        if before is None:
+            insort(self.order, member)
+        self.weight += weight - (0 if before is None else before[1])
+        self.entries[member] = (expires, weight)
+        if len(self._expiring) > 2 * len(self.entries):
+            # Most were renewed since.
+            self._expiring = sorted((until, name) for name, (until, _) in self.entries.items())
+        else:
+            heappush(self._expiring, (expires, member))
+
+    def remove(self, member: str) -> None:
+        """Remove a member, if it is one."""
+        entry = self.entries.pop(member, None)
+        if entry is not None:
+            self.weight -= entry[1]
+            del self.order[bisect_left(self.order, member)]
+
+    def remove_expired(self, now: float) -> None:
+        """Remove the members that have expired."""
+        while self._expiring and self._expiring[0][0] <= now:
+            expires, member = heappop(self._expiring)
+            if self.entries.get(member, (inf, 0))[0] == expires:
+                self.remove(member)
+
+
 class _MemorySubscription:
     __slots__ = ("_backplane", "channel", "missed", "receive")
 
@@ -94,8 +138,7 @@ class MemoryStore:
         self.logs: dict[str, _Log] = {}
         self.queues: dict[str, _Queue] = {}
         self.arrivals: dict[str, float] = {}
-        #: When each member of each index expires, and its weight.
-        self.indexes: dict[str, dict[str, tuple[float, int]]] = {}
+        self.indexes: dict[str, _Index] = {}
         self.subscriptions: dict[str, list[_MemorySubscription]] = {}
         self.backplanes: list[MemoryBackplane] = []
         self.generation: str = random(8).hex()
@@ -138,7 +181,7 @@ class MemoryStore:
         values = sum(len(value) + _ENTRY_BYTES for value, _ in self.values.values())
         logs = sum(log.size + _ENTRY_BYTES * (1 + len(log.entries)) for log in self.logs.values())
         queues = sum(len(data) + _ENTRY_BYTES for queue in self.queues.values() for data in queue.entries.values())
-        names = len(self.arrivals) + sum(map(len, self.indexes.values()))
+        names = len(self.arrivals) + sum(len(index.order) for index in self.indexes.values())
         return values + logs + queues + names * _ENTRY_BYTES
 
     def next_id(self) -> str:
@@ -166,15 +209,13 @@ class MemoryStore:
         for name in tuple(self.indexes):
             self.index(name)
 
-    def index(self, name: str) -> dict[str, tuple[float, int]]:
-        """Return the members of an index that have not expired."""
-        now = self.now()
-        found = {member: entry for member, entry in self.indexes.get(name, {}).items() if entry[0] > now}
-        if found:
-            self.indexes[name] = found
-        else:
+    def index(self, name: str) -> _Index:
+        """Return an index without the members that have expired; one that is empty is not kept."""
+        index = self.indexes.get(name) or _Index()
+        index.remove_expired(self.now())
+        if not index.entries:
             self.indexes.pop(name, None)
-        return found
+        return index
 
     def publish(self, channel: str, data: bytes) -> int:
         """Deliver a message to every subscriber; return how many there are."""
@@ -386,24 +427,26 @@ class MemoryBackplane:
         """Add a member."""
         store = self._reach()
         for name, limits in into.items():
-            found = store.index(name)
-            held = found[member][1] if member in found else -1
-            if held < 0 and limits.members and len(found) >= limits.members:
+            index = store.index(name)
+            held = index.entries[member][1] if member in index.entries else -1
+            if held < 0 and limits.members and len(index.order) >= limits.members:
                 return FullIndex(name, "members")
-            total = sum(each for _, each in found.values()) - max(held, 0) + weight
+            total = index.weight - max(held, 0) + weight
             if weight > held and limits.weight and total > limits.weight:
                 return FullIndex(name, "weight")
         store.reserve(len(into) * _ENTRY_BYTES)
         for name in into:
-            store.indexes.setdefault(name, {})[member] = (store.now() + ttl, weight)
+            store.indexes.setdefault(name, _Index()).add(member, store.now() + ttl, weight)
         for name in out_of:
-            store.index(name).pop(member, None)
+            store.index(name).remove(member)
             store.index(name)
         return None
 
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return members."""
-        return sorted(each for each in self._reach().index(index) if each > after)[:limit]
+        order = self._reach().index(index).order
+        first = bisect_right(order, after)
+        return order[first : first + limit]
 
     # --- its own life ------------------------------------------------------------------------------------------------
 

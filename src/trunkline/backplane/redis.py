@@ -29,7 +29,7 @@ from trunkline.backplane.interface import (
     Subscription,
     entry_position,
 )
-from trunkline.backplane.redis_appends import Appends, refuses_all
+from trunkline.backplane.redis_appends import Appends, has_lost_writes, refuses_all
 from trunkline.backplane.redis_channels import Channels, is_cancelled, reason
 from trunkline.backplane.redis_scripts import PROCESS_SECONDS, SCRIPTS
 from trunkline.backplane.stats import BackplaneStats
@@ -309,6 +309,9 @@ class RedisBackplane:
         except NoScriptError:
             raise
         except _FAILURES as error:
+            if has_lost_writes(error):
+                self._writes_lost()
+                raise BackplaneUnavailable("Redis lost writes that it had acknowledged") from error
             if isinstance(error, ResponseError) and not refuses_all(error):
                 # Only this command: a Redis without memory for a write still answers reads.
                 raise BackplaneUnavailable(f"Redis refused a command: {reason(error)}") from error
@@ -339,14 +342,15 @@ class RedisBackplane:
         return bool((await self._counted(name, [self._own_hash, *keys], args))[1])
 
     async def _counted(self, name: str, keys: list[str], args: list[Any]) -> list[Any]:
-        """Run a script that counts the writes of this process; a count that went back shows lost writes."""
-        before, process = self._writes, self._process
-        found: list[Any] = await self._script(name, keys, args)
+        """Run a script that counts the writes of this process, and does nothing if acknowledged ones are gone.
+
+        Raises:
+            BackplaneUnavailable: they are, and so may be what this write was to be compared with: a nonce that is new
+                may be a used one. The check starts a new generation; until then every write fails.
+        """
+        process = self._process
+        found: list[Any] = await self._script(name, keys, [*args, self._writes])
         if process == self._process:
-            if found[0] <= before:
-                self._writes_lost()
-                # What this write was to be compared with may be gone too: a nonce that is new may be a used one.
-                raise BackplaneUnavailable("Redis lost writes that it had acknowledged")
             self._writes = max(self._writes, found[0])
         return found
 

@@ -28,7 +28,7 @@ from trunkline.backplane.redis_channels import is_cancelled
 from trunkline.backplane.redis_scripts import RING
 from trunkline.errors import BackplaneUnavailable
 
-__all__ = ["Appends", "Pipelines", "refuses_all"]
+__all__ = ["Appends", "Pipelines", "has_lost_writes", "refuses_all"]
 
 #: The most appends of one group. At most two groups are unacknowledged, fewer than are remembered.
 GROUP = RING // 4
@@ -47,6 +47,11 @@ _PASSING = re.compile(r"^(MISCONF|NOREPLICAS|BUSY|EARLY)\b|-(OOM|MISCONF|NOREPLI
 def refuses_all(error: object) -> bool:
     """Return whether an error reply means that no command can be served here: a replica, a cluster that is down."""
     return isinstance(error, ReadOnlyError | ClusterDownError)
+
+
+def has_lost_writes(error: object) -> bool:
+    """Return whether an error reply of a script means that acknowledged writes of this process are gone."""
+    return isinstance(error, ResponseError) and "LOST" in str(error)
 
 
 def _passes(error: object) -> bool:
@@ -165,7 +170,7 @@ class Appends:
         for append, outcome in zip(group, outcomes, strict=True):
             if _passes(outcome):
                 return False
-            if isinstance(outcome, ResponseError) and "LOST" in str(outcome):
+            if has_lost_writes(outcome):
                 self._lost()
                 return False
             self._remove(append)

@@ -19,8 +19,16 @@ PROCESS_SECONDS = 86400
 
 _COUNT = "redis.call('HINCRBY', KEYS[1], 'writes', 1)"
 
+# The last of ARGV of each script that counts: how many writes of the process are acknowledged. If some are gone,
+# nothing is done: what the write depends on may be gone too, and its count would hide from the check that any are.
+_REFUSE_LOST = """
+if tonumber(redis.call('HGET', KEYS[1], 'writes') or '0') < tonumber(ARGV[#ARGV]) then
+  return redis.error_reply('LOST acknowledged writes are gone')
+end
+"""
+
 # ARGV: value, milliseconds to live, whether only if absent.
-_PUT = f"""
+_PUT = f"""{_REFUSE_LOST}
 local done
 if ARGV[3] == '1' then
   done = redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2], 'NX')
@@ -31,7 +39,7 @@ return {{{_COUNT}, done and 1 or 0}}
 """
 
 # ARGV: old value, new value, milliseconds to live.
-_REPLACE = f"""
+_REPLACE = f"""{_REFUSE_LOST}
 local done = 0
 if redis.call('GET', KEYS[2]) == ARGV[1] then
   redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
@@ -40,7 +48,7 @@ end
 return {{{_COUNT}, done}}
 """
 
-_DELETE = f"""
+_DELETE = f"""{_REFUSE_LOST}
 for i = 2, #KEYS do redis.call('DEL', KEYS[i]) end
 return {{{_COUNT}, 1}}
 """
@@ -179,7 +187,7 @@ return held
 # milliseconds to live, number of indexes to add to, then for each of them the most members and the greatest weight, or
 # 0. Returns the number of the index without room and its limit, or 0. Of the members that have expired some hundreds
 # are removed by each call, which keeps up with those that are added. An index expires with its last member.
-_INDEX = f"""
+_INDEX = f"""{_REFUSE_LOST}
 local member, weight, ttl, into = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

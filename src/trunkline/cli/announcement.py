@@ -7,11 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from trunkline.cli.ui.output import counted, is_terminal, one_line, print_notice
+from trunkline.net.addresses import reachable_url
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["announce_http", "announce_stdio"]
+__all__ = ["announce_address", "announce_http", "announce_stdio"]
 
 
 def announce_stdio(server: Server, spec: str) -> None:
@@ -24,10 +25,30 @@ def announce_stdio(server: Server, spec: str) -> None:
     print_notice(f"to serve it over HTTP instead: trunkline run {target} --http 8000")
 
 
+def announce_address(server: Server, origin: str, path: str) -> str:
+    """Print where an HTTP server is and how to list its tools; return its URL."""
+    url, listens_everywhere = reachable_url(origin, path)
+    command = f"trunkline list tools {url}{_credentials(server)}"
+    print_notice(f"{one_line(server.name)} is served at {url}{listens_everywhere}; try: {command}")
+    return url
+
+
 def announce_http(server: Server, url: str) -> None:
     """Print what an HTTP server offers and how to call it, if it was started at a terminal."""
     if is_terminal(sys.stderr):
-        print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to call it: {_example(server, url)}")
+        example = _example(server, url) + _credentials(server)
+        print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to call it: {example}")
+
+
+def _credentials(server: Server) -> str:
+    """Return the option with which a command calls a protected server: a token or a key, unless it names a login."""
+    if server.auth is None or getattr(server.auth, "authorization_servers", None):
+        return ""
+    from trunkline.auth.static_tokens import ApiKeys
+
+    if isinstance(server.auth, ApiKeys):
+        return f" --header {shlex.quote(f'{server.auth.header}: KEY')}"
+    return " --token TOKEN"
 
 
 def _offer(server: Server) -> str:

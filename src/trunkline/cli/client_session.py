@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trunkline.types as t
 from trunkline.cli.exit_codes import CommandError, Exit, exit_for
 from trunkline.cli.options import Choices, with_json_errors
-from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, split_spec
+from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget
 from trunkline.cli.ui.output import error_document, one_line, owns_process, print_json, wire_json
 from trunkline.cli.ui.server_requests import SAMPLING_REJECTED, TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen
@@ -27,12 +27,14 @@ from trunkline.client.client import Client
 from trunkline.errors import (
     ConnectionLost,
     HttpError,
+    InternalError,
     RequestFailed,
     ServerExited,
     TrunklineError,
     UrlElicitationRequired,
 )
 from trunkline.protocol.limits import Limits
+from trunkline.transports.python_files import split_spec
 
 if TYPE_CHECKING:
     from trunkline.auth.oauth import OAuth
@@ -216,7 +218,12 @@ class CommandContext:
             return [self.hint.removeprefix("; ")] if self.hint else []
         if _is_remote(target):
             return ["the traceback is in the log of the server"] if _MASKED in said else []
-        if self.choices.verbosity:
+        return await self.locate_exception()
+
+    async def locate_exception(self) -> list[str]:
+        """Return lines about the exception that the server wrote to stderr last, unless that was shown already."""
+        target = self.choices.target
+        if self.choices.verbosity or _is_remote(target):
             return []
         # The server writes the traceback before the result, to another pipe.
         await asyncio.sleep(_STDERR_SECONDS)
@@ -228,6 +235,18 @@ class CommandContext:
         path = _server_file(target)
         where = None if path is None else raised_line(text, path)
         return [*([] if where is None else [where]), "to see the traceback, run the command again with -v"]
+
+    def waiting_line(self) -> str:
+        """Return that the program of a command has not answered yet, with the last line of its stderr."""
+        target = self.choices.target
+        assert isinstance(target, CommandTarget)
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        last = f"; last line of its stderr: {one_line(lines[-1])}" if lines else ""
+        seconds = _limits(self.choices.timeout).connect_seconds
+        return (
+            f"trunkline: no answer yet from {one_line(_target_name(target))}; waiting up to {seconds:g} s (--timeout). "
+            f"Is it an MCP server over stdio? For one over HTTP, give its URL{last}"
+        )
 
     def show_stderr_line(self, line: str, server: str | None = None) -> None:
         """Show a line of the server's stderr."""
@@ -295,6 +314,8 @@ async def _run_client_command(
     except TrunklineError as error:
         if choices.as_json:
             print_json(error_document(error))
+        elif isinstance(error, InternalError):
+            context.hint += "".join(f"\n  {line}" for line in await context.locate_exception())
         raise command_error(context, error) from error
     finally:
         context.screen.clear()
@@ -366,7 +387,8 @@ async def _connected(context: CommandContext, link: Link | None) -> AsyncIterato
         on_stderr=None if link is not None or isinstance(target, UrlTarget) else context.stderr_received,
     )
     async with AsyncExitStack() as stack:
-        with context.screen.working(f"connecting to {_target_name(target)}"):
+        slow = context.waiting_line if isinstance(target, CommandTarget) else None
+        with context.screen.working(f"connecting to {_target_name(target)}", slow=slow):
             await stack.enter_async_context(client)
         if choices.verbosity:
             context.screen.line(_describe_server(client))
@@ -437,13 +459,12 @@ def _unauthorized_sentence(choices: Choices, error: TrunklineError) -> str:
             return said
         login = f"{_LOGIN} {shlex.quote(choices.target.server or 'NAME')}"
         return f"access denied by the server: {said} (to log in, run: {login})"
-    hint = "pass credentials with --token or --header"
+    hint, status = "pass credentials with --token or --header", getattr(error, "status", None)
+    if _has_credentials(choices) and status == 401:
+        name, option = ("Authorization header", "--header") if choices.token is None else ("token", "--token")
+        return f"the server rejected the {name}: {said} (check it, or pass another one with {option})"
     # There is no login for a proxy (407).
-    if (
-        isinstance(choices.target, UrlTarget)
-        and not _has_credentials(choices)
-        and getattr(error, "status", None) != 407
-    ):
+    if isinstance(choices.target, UrlTarget) and not _has_credentials(choices) and status != 407:
         login = f"trunkline auth login {shlex.quote(choices.target.url)}"
         challenge = getattr(error, "challenge", None)
         if challenge is not None and "resource_metadata" not in challenge:

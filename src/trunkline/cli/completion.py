@@ -29,6 +29,7 @@ _SERVER_ARGUMENTS = frozenset({"name", "names", "server", "servers", "target", "
 _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "call": ("tools", "name"),
+        "describe": ("tools", "name"),
         "get": ("prompts", "name"),
         "read": ("resources", "uri"),
         "complete": ("prompts", "name"),
@@ -36,7 +37,7 @@ _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 #: The commands whose target may be a Python file.
 _FILE_TARGETS = frozenset(
-    {"call", "complete", "doctor", "get", "install", "list", "listen", "read", "record", "run", "task"}
+    {"call", "complete", "describe", "doctor", "get", "install", "list", "listen", "read", "record", "run", "task"}
 )
 
 

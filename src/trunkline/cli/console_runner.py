@@ -1,21 +1,25 @@
 """Runs the web console over a host: for ``console``, ``inspect`` and ``dev``, and inside a running gateway.
 
 The console is imported only when one is opened: most commands and most gateways never need it. A command prints one
-line: the address, with the token in its fragment.
+line: the address, with the token in its fragment. The browser is opened with a login file instead of that address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from trunkline.cli.client_session import ScreenLogHandler
 from trunkline.cli.console_socket import console_socket, find_console
+from trunkline.cli.first_start import first_start_printed
 from trunkline.cli.ui.output import current_secrets, is_terminal, one_line, print_notice, print_text
 from trunkline.cli.ui.terminal import Screen, signal_handlers
 from trunkline.errors import ConfigError
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from trunkline.host.models.interface import Model
 
 __all__ = ["ConsoleSettings", "LazyConsole", "attach", "open_page", "running_console", "show_console", "until_stopped"]
+
+_LOGIN_FILE_SECONDS = 10.0  # The console is on this machine, and writes a small file.
 
 
 class ConsoleSettings(NamedTuple):
@@ -64,7 +70,8 @@ def show_console(sources: Sequence[object], options: HostOptions, settings: Cons
 async def _show(sources: Sequence[object], options: HostOptions, settings: ConsoleSettings) -> None:
     async with running_console(sources, options, settings) as running:
         await open_page(running.address.url, opens=settings.opens)
-        await until_stopped()
+        with first_start_printed(running.console.host):
+            await until_stopped()
 
 
 @asynccontextmanager
@@ -102,8 +109,9 @@ async def running_console(
             "forms": inbox.elicit,
             "notice": notice,
             "apps": True,
-            # The page shows the servers while they start.
-            "wait": "none",
+            # The page shows the servers while they start; what is cached of them tells whether it is the first time.
+            "wait": "kept",
+            "wait_seconds": 1.0,
             "secret_registry": current_secrets(),
             **options,
         }
@@ -143,9 +151,9 @@ def _model(settings: ConsoleSettings, configuration: Configuration | None) -> Mo
         return None
 
 
-async def until_stopped() -> None:
-    """Wait for Ctrl-C, SIGTERM or SIGHUP."""
-    stopped = asyncio.Event()
+async def until_stopped(stopped: asyncio.Event | None = None) -> None:
+    """Wait for Ctrl-C, SIGTERM or SIGHUP, which set the event, or until something else sets it."""
+    stopped = stopped or asyncio.Event()
     signals = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     with signal_handlers(dict.fromkeys(signals, stopped.set)):
         await stopped.wait()
@@ -155,7 +163,10 @@ async def until_stopped() -> None:
 
 
 async def open_page(url: str, *, opens: bool) -> None:
-    """Print the address of a console; open it if there is a browser and the command runs in a terminal."""
+    """Print the address of a console; open it if there is a browser and the command runs in a terminal.
+
+    The browser gets the path of a login file: other users can read its arguments, so the token must not be in them.
+    """
     # Printed directly: notices mask secrets, and the user needs the token.
     print_text(f"The console is at {url}")
     sys.stdout.flush()
@@ -166,7 +177,29 @@ async def open_page(url: str, *, opens: bool) -> None:
     if has_browser():
         import webbrowser
 
-        await asyncio.to_thread(webbrowser.open, url)
+        file = await asyncio.to_thread(_create_login_file, url)
+        if file is None:
+            print_notice("no browser is opened: the console could not write a login file; open the address above")
+        else:
+            await asyncio.to_thread(webbrowser.open, file)
+
+
+def _create_login_file(url: str) -> str | None:
+    """Request a login file from the console at an address; return its ``file:`` URL, or None if there is none."""
+    from http.client import HTTPConnection, HTTPException
+
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=_LOGIN_FILE_SECONDS)
+    try:
+        token = address.fragment.removeprefix("token=")
+        connection.request("POST", "/api/login-file", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        content = response.read()
+        return Path(json.loads(content)["file"]).as_uri() if response.status == 200 else None
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
 
 
 def attach(configuration: Configuration, *, opens: bool) -> bool:

@@ -12,13 +12,14 @@ import shlex
 import signal
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import click
 
 from trunkline.cli.client_session import ScreenLogHandler
 from trunkline.cli.console_runner import LazyConsole
+from trunkline.cli.first_start import first_start_printed
 from trunkline.cli.gateway_options import print_approval
 from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
 from trunkline.cli.options import PolicyOptions
@@ -104,8 +105,8 @@ def nothing_served(statuses: Iterable[ServerStatus]) -> str | None:
     return "none of the servers can be used, so nothing is served; to see why, run: trunkline status"
 
 
-# Far more than reading the catalogs on disk takes.
-_RECALL_SECONDS = 2.0
+# Far more than reading the catalogs on disk takes; a client waits for ``initialize`` meanwhile.
+_RECALL_SECONDS = 1.0
 
 
 class GatewaySettings(NamedTuple):
@@ -181,6 +182,7 @@ def host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOpt
         "wait": "kept",
         "wait_seconds": _RECALL_SECONDS,
         "list_seconds": settings.wait,
+        "hold_starts": settings.options.get("http") is None,
         "secret_registry": current_secrets(),
         **({} if settings.starts is None else {"starts_at_once": settings.starts}),
     }
@@ -312,7 +314,8 @@ def state_changes_printed(
     empty = only is not None or _tell_nothing_served(host)
     task = asyncio.get_running_loop().create_task(_follow(host, events, formatter, empty=empty, only=only))
     try:
-        yield
+        with first_start_printed(host) if only is None else nullcontext():
+            yield
     finally:
         task.cancel()
 

@@ -189,6 +189,9 @@ _NAME_FIELDS: Mapping[ItemKind, str] = MappingProxyType(
 )
 
 
+_NO_ANSWER = "; it has not answered: is it an MCP server over stdio, or does it need a longer --timeout?"
+
+
 class NotOffered(TrunklineError):
     """The server does not have the requested item; the message says what it has, or why the item is left out."""
 
@@ -237,9 +240,13 @@ def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str
 async def _opened(
     context: CommandContext, target: ConfiguredTarget, options: HostOptions, seconds: float
 ) -> AsyncIterator[CommandClient]:
+    from trunkline.cli.first_start import start_progress, waiting_line
+
     async with AsyncExitStack() as stack:
-        with context.screen.working(f"starting {target.server or 'the configured servers'}"):
-            host = await stack.enter_async_context(Host.open(*target.files, **options))
+        host = Host.open(*target.files, **options)
+        what = f"starting {target.server}" if target.server else lambda: start_progress(host)
+        with context.screen.working(what, slow=lambda: waiting_line(host, seconds)):
+            await stack.enter_async_context(host)
         statuses = host.status()
         if target.server is not None:
             problem = status_error(statuses[0], seconds)
@@ -261,7 +268,8 @@ def status_error(status: ServerStatus, seconds: float) -> TrunklineError | None:
         case "ready" | "partial" | "known":
             return None
         case "starting":
-            return RequestTimeout(f"{name}: not ready after {seconds:g} s", clock="connect", seconds=seconds)
+            told = f"; {status.reason}" if status.reason else _NO_ANSWER if status.command else ""
+            return RequestTimeout(f"{name}: not ready after {seconds:g} s{told}", clock="connect", seconds=seconds)
         case "misconfigured":
             return ConfigError(status.reason or why)
         case "disabled":

@@ -34,6 +34,7 @@ _GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "Call": {
             "list": "List a server's tools, resources, templates, prompts or skills.",
+            "describe": "Show the arguments of a tool.",
             "call": "Call a tool.",
             "task": "Wait for a task that an earlier call started.",
             "read": "Read a resource.",

@@ -111,7 +111,7 @@ def _types(parameter: Any, schema: Mapping[str, Any], steps: int) -> frozenset[s
     if not isinstance(parameter, dict) or steps == 0:
         return _ALL_TYPES
     if isinstance(parameter.get("$ref"), str):
-        return _types(_referred(parameter["$ref"], schema), schema, steps - 1)
+        return _types(referred_schema(parameter["$ref"], schema), schema, steps - 1)
     declared = parameter.get("type")
     if isinstance(declared, str | list):
         return frozenset([declared] if isinstance(declared, str) else declared)
@@ -126,7 +126,8 @@ def _types(parameter: Any, schema: Mapping[str, Any], steps: int) -> frozenset[s
     return frozenset(name for value in values for name in _PYTHON_TYPES.get(type(value), ("string",)))
 
 
-def _referred(reference: str, schema: Mapping[str, Any]) -> Any:
+def referred_schema(reference: str, schema: Mapping[str, Any]) -> Any:
+    """Return the part of a schema that a local reference names; None if there is none."""
     found: Any = schema
     for part in reference.removeprefix("#").split("/")[1:]:
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None

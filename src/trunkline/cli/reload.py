@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import select
 import stat
 import sys
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from trunkline.server.replacement import ListChange, ReplaceableServer
     from trunkline.server.server import Server
 
-__all__ = ["ProjectModules", "ReloadListener", "load_first", "run_reloading", "watch"]
+__all__ = ["ProjectModules", "ReloadListener", "load_first", "reason_of", "run_reloading", "watch"]
 
 #: Seconds between two looks at the files; longer if looking is slow, so that it costs at most a twentieth of the time.
 _INTERVAL = 0.25
@@ -45,8 +46,8 @@ _LIFESPAN_SECONDS = 120.0
 #: inode alone if the old modification time is kept.
 _Stamps: TypeAlias = Mapping[str, tuple[int, int, int]]
 
-#: Called after each reload with a message and whether the reload failed; the message is also printed.
-ReloadListener: TypeAlias = Callable[[str, bool], object]
+#: Called after each reload with a message, and the traceback if the reload failed; both are also printed.
+ReloadListener: TypeAlias = Callable[[str, str | None], object]
 
 
 class ProjectModules:
@@ -64,6 +65,8 @@ class ProjectModules:
         #: Modules that were loaded before the project, such as those of this program.
         self._before = frozenset(sys.modules)
         self._path = list(sys.path)
+        #: Whether an attempt has succeeded.
+        self.has_loaded = False
         #: The folders of the modules that failed in the last attempt; empty if it succeeded.
         self._failed_folders: frozenset[str] = frozenset()
 
@@ -91,6 +94,7 @@ class ProjectModules:
             sys.path[:] = path
             raise
         self._failed_folders = frozenset()
+        self.has_loaded = True
         return server
 
     def stamps(self) -> _Stamps:
@@ -240,7 +244,7 @@ async def _run(
         await running.aclose()
 
 
-def _ignore(sentence: str, failed: bool) -> None:
+def _ignore(sentence: str, traceback: str | None) -> None:
     """Do nothing; the default listener."""
 
 
@@ -305,22 +309,35 @@ async def _reload(
         raise
     except CommandError as error:
         print_notice(str(error))
-        print_notice(f"{what} changed, and cannot be loaded; the previous version keeps running")
-        on_reload(f"{what} cannot be loaded, the previous version keeps running: {_last_line(str(error))}", True)
+        consequence = "the previous version keeps running" if modules.has_loaded else "nothing is served until it can"
+        print_notice(f"{what} changed, and cannot be loaded; {consequence}")
+        on_reload(f"{what} cannot be loaded, {consequence}: {reason_of(error)}", str(error))
     except Exception as error:  # noqa: BLE001 - the user's lifespan; the session must survive it
         import traceback
 
-        print_notice(traceback.format_exc().rstrip())
+        trace = traceback.format_exc().rstrip()
+        print_notice(trace)
         print_notice(f"{what} changed, and its lifespan failed; the previous version keeps running")
-        failure = one_line(f"{type(error).__name__}: {error}")
-        on_reload(f"the lifespan of {what} failed, the previous version keeps running: {failure}", True)
+        why = one_line(f"{type(error).__name__}: {error}")
+        on_reload(f"the lifespan of {what} failed, the previous version keeps running: {why}{_place(trace)}", trace)
     else:
         sentence = f"{what} changed; reloaded{_summary(changes)}"
         print_notice(sentence)
-        on_reload(sentence, False)
+        on_reload(sentence, None)
         # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.
         if before.auth != server.auth or before.http_options != server.http_options:
             print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
+
+
+def reason_of(error: CommandError) -> str:
+    """Return the last line of the message, such as a traceback, with the file and the line of its last frame."""
+    return f"{_last_line(str(error))}{_place(str(error))}"
+
+
+def _place(trace: str) -> str:
+    """Return the file and the line of the last frame of a traceback, in parentheses; empty if it has none."""
+    frames = re.findall(r'^ *File "(.+)", line (\d+)', trace, re.MULTILINE)
+    return f" ({one_line(os.path.basename(frames[-1][0]))}, line {frames[-1][1]})" if frames else ""
 
 
 def _last_line(text: str) -> str:

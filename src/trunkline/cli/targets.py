@@ -15,16 +15,15 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from trunkline.cli.exit_codes import CommandError, Exit, debugging
+from trunkline.transports.python_files import USUAL_NAMES, launch_python_file, library_of_server, split_spec
 
 __all__ = [
     "CommandTarget",
     "ConfiguredTarget",
     "UrlTarget",
-    "check_own_library",
     "load_installed_server",
     "load_server",
     "resolve_target",
-    "split_spec",
 ]
 
 if TYPE_CHECKING:
@@ -35,22 +34,9 @@ if TYPE_CHECKING:
 
 
 _IMPORTLIB = os.path.join(os.path.dirname(os.__file__), "importlib", "")
-#: The names that are searched for a server, in this order.
-_USUAL_NAMES = ("server", "mcp", "app")
-_USUAL_FILES = tuple(f"{name}.py" for name in _USUAL_NAMES)
+_USUAL_FILES = tuple(f"{name}.py" for name in USUAL_NAMES)
 #: The folder of this package.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-#: Other libraries for servers, and the names of their server classes.
-_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
-_OTHER_SERVERS = frozenset({"FastMCP", "MCPServer", "Server"})
-
-
-def split_spec(spec: str) -> tuple[str, str | None]:
-    """Split ``FILE[:object]`` into the path and the object's name; a file that exists as written has no object."""
-    path, colon, name = spec.rpartition(":")
-    if not colon or os.path.exists(spec):
-        return spec, None
-    return path, name
 
 
 def load_server(spec: str) -> Server:
@@ -64,7 +50,7 @@ def load_server(spec: str) -> Server:
         raise CommandError(f"{path} is a folder; give the file of the server in it{_server_file(path)}", Exit.CONFIG)
     if not os.path.isfile(path):
         raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
-    check_own_library(path)
+    _check_own_library(path)
     module = _load_module(os.path.abspath(path))
     return _find_server(module, path) if name is None else _named_server(module, path, name)
 
@@ -90,47 +76,21 @@ def _python_files(folder: str) -> list[str]:
         return []
 
 
-def check_own_library(path: str) -> None:
+def _check_own_library(path: str) -> None:
     """Raise if a file creates a server of another library, which can be started but not loaded. The file does not run.
 
     Raises:
         CommandError: it does; the message has the command that starts it.
     """
-    library = _other_library(path)
+    library = library_of_server(path)
     if library is not None:
         import shlex
 
-        command = shlex.join(["python", os.path.abspath(path)])
+        command = shlex.join(["trunkline", "run", "--compat", path])
         raise CommandError(
-            f'{path} is a server of another library ({library}): use the command that starts it, "{command}"',
+            f"{path} is a server of another library ({library}): run it as a program, or with ours: {command}",
             Exit.CONFIG,
         )
-
-
-def _other_library(path: str) -> str | None:
-    """Return the library whose server a file creates, judging by its source; None for ours, or if unknown."""
-    try:
-        with open(path, "rb") as file:
-            source = file.read()
-    except OSError:
-        return None
-    if b"trunkline" in source or b"mcp" not in source:
-        # True for most files, so that the parser need not be loaded.
-        return None
-    import ast
-
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return None
-    nodes = list(ast.walk(tree))
-    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
-    imported = {name.partition(".")[0] for name in modules}
-    called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    names = {func.id for func in called if isinstance(func, ast.Name)}
-    names |= {func.attr for func in called if isinstance(func, ast.Attribute)}
-    return min(imported & _OTHER_LIBRARIES, default=None) if names & _OTHER_SERVERS else None
 
 
 def _load_module(path: str) -> ModuleType:
@@ -224,7 +184,7 @@ def load_installed_server(spec: str) -> Server:
 
 def _find_server(module: ModuleType, path: str) -> Server:
     servers = _servers(module)
-    for name in _USUAL_NAMES:
+    for name in USUAL_NAMES:
         if name in servers:
             return servers[name]
     distinct = {id(server): server for server in servers.values()}
@@ -266,7 +226,7 @@ class CommandTarget(NamedTuple):
 
     command: list[str]
     env: dict[str, str]
-    #: For a Python file: FILE[:OBJECT] with the absolute path.
+    #: For a Python file that ``trunkline run`` serves: FILE[:OBJECT] with the absolute path.
     spec: str | None = None
 
 
@@ -302,22 +262,17 @@ def resolve_target(text: str | None, files: Sequence[str] = ()) -> CommandTarget
         return UrlTarget(text)
     path, name = split_spec(text)
     if os.path.isfile(path) and path.endswith(".py"):
-        return _python_file(path, name)
+        return CommandTarget(*launch_python_file(path, name))
+    if path.endswith(".json") and os.path.isfile(path):
+        raise CommandError(
+            f"{path} is a configuration file: give it with -c {path}, and one of its servers as TARGET", Exit.USAGE
+        )
     words = _words(text)
     if len(words) > 1:
         return CommandTarget(words, {})
     if path.endswith(".py"):
         raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     return _one_word(words[0] if words else "")
-
-
-def _python_file(path: str, name: str | None) -> CommandTarget:
-    check_own_library(path)
-    spec = os.path.abspath(path) + ("" if name is None else f":{name}")
-    # -P: the server's modules must not come from the current directory.
-    command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]
-    # The file is the user's own program: it finds the modules that their other programs find.
-    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, spec)
 
 
 def _words(text: str) -> list[str]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         StateCallback,
     )
     from trunkline.client.tool_cache import CallResult
-    from trunkline.compat.keywords import ServerNotification
     from trunkline.errors import (
         AuthRequired,
         ConnectionLost,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from trunkline.extensions.tasks.client import TaskHandle, TaskState
+    from trunkline.keywords import ServerNotification
     from trunkline.protocol.limits import Limits
     from trunkline.timers import Clock, TimerHandle
 
@@ -89,7 +89,7 @@ if not TYPE_CHECKING:
                 "StateCallback",
             ),
             "trunkline.client.tool_cache": ("CallResult",),
-            "trunkline.compat.keywords": ("ServerNotification",),
+            "trunkline.keywords": ("ServerNotification",),
             "trunkline.errors": (
                 "AuthRequired",
                 "ConnectionLost",

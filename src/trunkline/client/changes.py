@@ -9,6 +9,7 @@ changes are merged, and an overflow becomes a single ``missed``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.client.connect import FOREVER
 from trunkline.client.session import ClientSession, sleep
-from trunkline.errors import ConnectionLost, LinkError, MissingCapability, RequestTimeout
+from trunkline.errors import ConnectionLost, LinkError, MissingCapability, RequestTimeout, TrunklineError
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature
 from trunkline.timers import Timers
@@ -209,7 +210,9 @@ class ChangeStream:
         await self._withdraw()
         held, self._held = self._held, []
         for uri in held:
-            await self._owner.drop_subscription(uri)
+            # Raised here, the refusal of a server would replace the cancellation that closes this listener.
+            with contextlib.suppress(TrunklineError):
+                await self._owner.drop_subscription(uri)
 
     # --- called by the registry --------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from trunkline.client.changes import ChangeFilter, ChangeStream
 from trunkline.client.connector import Connector
 from trunkline.client.extension_results import final_result
 from trunkline.client.options import ClientOptions, ClientState, ProgressCallback, resolve_settings
-from trunkline.client.request_handlers import UNREADABLE, ExtensionResult, all_pages
+from trunkline.client.request_handlers import UNREADABLE, ExtensionResult, all_pages, progress_reporter
 from trunkline.client.session import ClientSession, encode
 from trunkline.client.skills import SkillMethods
 from trunkline.client.targets import resolve_target
@@ -32,6 +32,7 @@ from trunkline.errors import (
     MethodNotFound,
     RemoteProtocolError,
     TrunklineError,
+    resource_errors,
 )
 from trunkline.protocol.input_required import check_result_type
 from trunkline.protocol.methods import METHODS, notifications_to_server
@@ -396,20 +397,20 @@ class Client(SkillMethods):
             await self.list_tools()
 
     def _progress(self, callback: ProgressCallback | None) -> Callable[[ProgressNotificationParams], None] | None:
-        if callback is None:
-            return None
-        notify = self._core.callbacks.notify
-        return lambda params: notify(callback, params.progress, params.total, params.message)
+        return None if callback is None else progress_reporter(self._core.callbacks.notify, callback)
 
     async def read_resource(self, uri: str, *, meta: Mapping[str, Any] | None = None) -> list[t.ResourceContents]:
         """Read a resource; a read with ``_meta`` of its own is not cached, since the result may depend on it."""
         uri = str(uri)
         params = t.ReadResourceRequestParams(uri=uri)
-        if meta is None:
-            result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
-        else:
-            result, _ = await self._core.call("resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True)
-        contents: list[t.ResourceContents] = (await final_result(self, "resources/read", result)).contents
+        with resource_errors(uri):
+            if meta is None:
+                result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
+            else:
+                result, _ = await self._core.call(
+                    "resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True
+                )
+            contents: list[t.ResourceContents] = (await final_result(self, "resources/read", result)).contents
         return contents
 
     async def read_app(self, app: str | t.Tool) -> AppPage:

@@ -92,11 +92,8 @@ def _may_be_older(error: HttpError | RequestFailed) -> bool:
 
 
 def _session_class() -> type[ClientSession]:
-    """Return the class of a session, which is traced if the program has loaded OpenTelemetry.
-
-    A program that runs with the stand-ins for FastMCP gets the spans of that framework.
-    """
-    if "opentelemetry.trace" not in sys.modules or "trunkline.compat.features.telemetry" in sys.modules:
+    """Return the class of a session, which is traced if the program has loaded OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
         return ClientSession
     from trunkline.client.traced_session import TracedSession
 

@@ -181,9 +181,8 @@ class Connector:
 
     def _timed_out(self) -> RequestTimeout:
         seconds = self.limits.connect_seconds
-        return RequestTimeout(
-            f"{self.target.name}: not connected after {seconds:g} s", clock="connect", seconds=seconds
-        )
+        message = f"{self.target.name}: not connected after {seconds:g} s{self.target.timeout_hint()}"
+        return RequestTimeout(message, clock="connect", seconds=seconds)
 
     async def _restore(self, session: ClientSession) -> None:
         """Restore on a new connection what the server knew before a loss: the log level and the subscriptions."""

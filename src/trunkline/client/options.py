@@ -12,7 +12,7 @@ call is sent before ``active``.
 
 ``ClientOptions`` is what a type checker and an editor see; ``ClientSettings`` is what the rest of the package reads,
 with every default in one place. Names that users know from other clients (``sampling_handler`` and the like) are
-translated by ``trunkline.compat``.
+translated by ``trunkline.keywords``.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Lifecycle:
 if TYPE_CHECKING:
     # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
-    from trunkline.compat.keywords import ServerNotification
+    from trunkline.keywords import ServerNotification
     from trunkline.protocol.extension_definition import Extension
 
 
@@ -255,7 +255,7 @@ def resolve_settings(options: Mapping[str, Any], target: object = None) -> Clien
     """
     given = dict(options)
     if not given.keys() <= _NAMES:
-        from trunkline.compat import translate
+        from trunkline.keywords import translate
 
         given = translate("client", given, _NAMES)
         check_option_names("Client", given, ClientOptions.__annotations__)

@@ -40,6 +40,7 @@ __all__ = [
     "UndeclaredCapability",
     "all_pages",
     "extra_capabilities",
+    "progress_reporter",
     "read_result",
     "to_root",
 ]
@@ -313,6 +314,22 @@ def to_root(root: Any) -> t.Root:
 
     path = Path(root).absolute()
     return t.Root(uri=path.as_uri(), name=path.name or None)
+
+
+def progress_reporter(
+    notify: Callable[..., None], callback: Callable[..., Any]
+) -> Callable[[t.ProgressNotificationParams], None]:
+    """Return a function that passes progress to a callback, the same progress once: a task's status repeats it."""
+    last: tuple[Any, ...] | None = None
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        nonlocal last
+        progress = (params.progress, params.total, params.message)
+        if progress != last:
+            last = progress
+            notify(callback, *progress)
+
+    return report
 
 
 async def all_pages(fetch: Callable[[str | None], Awaitable[Any]], member: str, *, limit: int) -> list[Any]:

@@ -34,6 +34,7 @@ from trunkline.protocol.methods import (
     METHODS,
     Method,
     capability_needed,
+    decode_large_result,
     embedded_requests,
     requests_to_client,
     requests_to_server,
@@ -273,7 +274,8 @@ class ClientSession:
         raw = await self.connection.request(
             method, params, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
         )
-        return read_result(row, raw, self.revision, self.result_kinds), raw
+        large = decode_large_result(row, raw)
+        return read_result(row, raw, self.revision, self.result_kinds) if large is None else large, raw
 
     def _with_meta(
         self,

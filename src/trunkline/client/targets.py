@@ -18,6 +18,7 @@ from msgspec import Struct
 from trunkline.client.options import ClientSettings
 from trunkline.errors import ConfigError, LinkError
 from trunkline.transports.link import Link, LinkWrapper
+from trunkline.transports.python_files import launch_python_file, split_spec
 
 __all__ = ["Target", "resolve_target"]
 
@@ -39,6 +40,8 @@ class Target(Struct, frozen=True):
     handshake_only: bool = False
     #: Opens a link of an older kind, in case the server does not know the first; None if there is none.
     fallback: Callable[[], Awaitable[Link]] | None = None
+    #: What to do if it does not answer, appended to the error.
+    timeout_hint: Callable[[], str] = str
     #: Returns True while the user is logging in, which does not count towards the connect timeout.
     is_logging_in: Callable[[], bool] | None = None
 
@@ -65,7 +68,7 @@ def resolve_target(target: object, settings: ClientSettings) -> Target:
     if isinstance(target, Link):
         return Target(type(target).__name__, _single_use(target), can_reopen=False)
     raise ConfigError(
-        f"A {type(target).__name__} is not a valid target: give a server, a link, a .py file, a command "
+        f"{type(target).__name__} is not a valid target: give a server, a link, a .py file, a command "
         "(a list, or one string as in a terminal), an mcpServers entry or a URL."
     )
 
@@ -84,10 +87,18 @@ def _text(text: str, settings: ClientSettings) -> Target:
 
         return url_target(text, settings)
     _check_no_auth(settings)
-    if text.endswith(".py") and (os.path.exists(text) or " " not in text):
-        if not os.path.exists(_within(settings.cwd, text)):
-            raise ConfigError(f"There is no file {text}.")
-        return _command([sys.executable, os.path.abspath(_within(settings.cwd, text))], settings)
+    path, name = split_spec(text)
+    if path.endswith(".py") and (os.path.exists(path) or " " not in text):
+        path = _within(settings.cwd, path)
+        if not os.path.isfile(path):
+            raise ConfigError(f"There is no file {path}.")
+        launch = launch_python_file(path, name)
+        return _process(launch.command, settings, env={**launch.env, **(settings.env or {})}, cwd=settings.cwd)
+    if text.endswith(".json") and os.path.isfile(_within(settings.cwd, text)):
+        raise ConfigError(
+            f"{text} is a configuration file, and a client connects to one server: pass one entry of it as a mapping, "
+            f"or use a host, Host.open({text!r})."
+        )
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -114,6 +125,11 @@ def _entry(entry: Mapping[str, Any], settings: ClientSettings) -> Target:
 
         return entry_target(entry, settings)
     _check_no_auth(settings)
+    if entry.get("sandbox"):
+        raise ConfigError(
+            'A client starts a server without a sandbox, and the entry has "sandbox": connect through a host, '
+            'Host.open({"NAME": entry}), or remove "sandbox" from the entry.'
+        )
     command, arguments = entry.get("command"), entry.get("args") or []
     if not isinstance(command, str) or not isinstance(arguments, list):
         raise ConfigError("An mcpServers entry has a command (a string) with args (a list of strings), or a url.")
@@ -147,7 +163,15 @@ def _process(command: list[str], settings: ClientSettings, *, env: dict[str, str
             command, env=env, cwd=cwd, limits=settings.limits, on_stderr=settings.on_stderr, name=_display_name(command)
         )
 
-    return Target(os.path.basename(command[0]), spawn, fingerprint=_fingerprint(command, env=env, cwd=cwd))
+    return Target(
+        os.path.basename(command[0]),
+        spawn,
+        fingerprint=_fingerprint(command, env=env, cwd=cwd),
+        timeout_hint=lambda: (
+            "; the program runs, but has not answered: is it an MCP server over stdio (for one over "
+            "HTTP, give its URL), or does it need a longer timeout?"
+        ),
+    )
 
 
 def _fingerprint(command: list[str], *, env: Mapping[str, str], cwd: str | None) -> str:

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from trunkline.errors import LocalProtocolError, RemoteProtocolError, ToolError
+from trunkline.protocol.downgrade import WRAP_MARK
 from trunkline.protocol.headers import HeaderParameter, build_headers, header_parameters
 from trunkline.types import CallToolResult, ContentBlock, TextContent, Tool
 
@@ -111,8 +112,6 @@ class ResponseCache:
 
 
 log = logging.getLogger("trunkline")
-# An annotation that some servers put on such schemas.
-_WRAP_MARK = "x-fastmcp-wrap-result"
 # How the text of an object, an array, a number or a boolean begins; a text in quotation marks is left alone.
 _JSON_STARTS = ("{", "[", "-", "true", "false", *"0123456789")
 
@@ -305,7 +304,7 @@ def names_tasks(result: CallToolResult) -> bool:
 
 
 def _wraps(schema: dict[str, Any]) -> bool:
-    if schema.get(_WRAP_MARK) is True:
+    if schema.get(WRAP_MARK) is True:
         return True
     properties = schema.get("properties")
     only_result = isinstance(properties, dict) and list(properties) == ["result"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trunkline.console.apps import PageView
-from trunkline.extensions.apps.content_security import frame_permissions
+from trunkline.extensions.apps.content_security import content_security_policy, frame_permissions
 from trunkline.extensions.apps.declarations import AppDeclaration
 from trunkline.transports.http.server.asgi import Headers, Receive, Scope, Send
 
@@ -34,8 +34,12 @@ _FEATURES = (
 
 
 def frame_policy(view: PageView) -> str:
-    """Return the Content-Security-Policy of a view: the page's own, without forms, framed only by the console."""
-    return f"{view.page.content_security_policy}; form-action 'none'; frame-ancestors {view.ancestors}"
+    """Return the Content-Security-Policy of a view: the page's own, without forms, framed only by the console.
+
+    No other directive stops WebRTC, which could send data to any host; browsers that do not know this one ignore it.
+    """
+    policy = content_security_policy(view.csp)
+    return f"{policy}; webrtc 'block'; form-action 'none'; frame-ancestors {view.ancestors}"
 
 
 def permissions_policy(view: PageView) -> str:

@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -30,11 +31,17 @@ from trunkline.console.app_questions import PageQuestions
 from trunkline.console.calls import Call
 from trunkline.console.inbox import asked_by
 from trunkline.console.routing import ApiError
-from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
+from trunkline.errors import ConfigError, InvalidParams, PolicyDenied, RequestFailed, TrunklineError
+from trunkline.extensions.apps.content_security import content_security_policy, internal_origins, without_origins
+from trunkline.extensions.apps.declarations import AppCsp
 from trunkline.extensions.apps.reading import AppPage
+from trunkline.host.authorization.grants import make_origins_grant
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.integrity.pins.store import endpoint_identity
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.names import item_id
+from trunkline.net.addresses import is_loopback
 from trunkline.protocol.apps import is_app_uri
 from trunkline.protocol.revisions import APPS_REVISION
 
@@ -81,6 +88,8 @@ class PageView:
         self.arguments: dict[str, Any] | None = None
         self.result: dict[str, Any] | None = None
         self.cancelled: str | None = None
+        #: The declared origins that the page may not reach without the user's consent (``internal_origins``).
+        self.withheld: tuple[str, ...] = ()
         #: The permissions that the user granted, among the declared ones.
         self.granted: tuple[str, ...] = ()
         #: The origins of the console, which may frame the page.
@@ -118,9 +127,15 @@ class PageView:
         return messages
 
     @property
+    def csp(self) -> AppCsp | None:
+        """The origins that the page may reach: those that it declares, without those that need consent."""
+        declared = self.page.declared.csp
+        return None if declared is None else without_origins(declared, self.withheld)
+
+    @property
     def sandbox(self) -> dict[str, Any]:
-        """The ``csp`` and ``permissions`` of the frame in wire form: the declared CSP and the granted permissions."""
-        wire = replace(self.page.declared, permissions=self.granted).to_wire()
+        """The ``csp`` and ``permissions`` of the frame in wire form: the allowed CSP and the granted permissions."""
+        wire = replace(self.page.declared, csp=self.csp, permissions=self.granted).to_wire()
         return {"csp": wire.get("csp", {}), "permissions": wire.get("permissions", {})}
 
     def outcome(self) -> dict[str, Any] | None:
@@ -180,11 +195,12 @@ class AppViews:
         if found is None or not is_app_uri(found[1]):
             raise ApiError(404, "not_found", f"No server has a page {name[:200]!r}.")
         page = await self._read_page(*found)
-        view = PageView(found[0], page, console.host.session(), tool=item)
+        view = PageView(found[0], page, console.open_session(), tool=item)
         if origin is not None and _ORIGIN.fullmatch(origin):
             view.ancestors = origin
+        view.withheld = await self._withheld(view)
         self._views[view.id] = view
-        log.info("showing %s of %s under %s", page.uri, found[0], page.content_security_policy)
+        log.info("showing %s of %s under %s", page.uri, found[0], content_security_policy(view.csp))
         while len(self._views) > _MOST_VIEWS:
             await self.close(next(iter(self._views)))
         return view
@@ -206,7 +222,34 @@ class AppViews:
         if found is None:
             raise InvalidParams(f"{view.server} no longer has the page {view.page.uri}")
         view.page = await self._read_page(*found)
+        view.withheld = await self._withheld(view)
         view.granted = tuple(name for name in view.granted if name in view.page.declared.permissions)
+
+    async def allow_origins(self, view: PageView) -> None:
+        """Allow the pages of a server to reach the internal origins that this one declares, until it is revoked.
+
+        Raises:
+            ConfigError: it cannot be stored with the other grants.
+        """
+        identity = endpoint_identity(self._console.core.upstream(view.server).entry)[0]
+        grant = make_origins_grant(view.server, identity, view.withheld, now=time.time())
+        await asyncio.to_thread(self._console.assembly.grants.add, grant)
+        self._console.events.publish("policy")
+        view.withheld = await self._withheld(view)
+
+    async def _withheld(self, view: PageView) -> tuple[str, ...]:
+        """Return the origins that the page may not reach: a server of this machine reaches them anyway."""
+        csp, entry = view.page.declared.csp, self._console.core.upstream(view.server).entry
+        if csp is None or _is_of_this_machine(entry):
+            return ()
+        try:
+            allowed = await asyncio.to_thread(
+                self._console.assembly.grants.origins, view.server, endpoint_identity(entry)[0]
+            )
+        except ConfigError:
+            # A file that cannot be read grants nothing.
+            allowed = frozenset()
+        return tuple(origin for origin in internal_origins(csp) if origin not in allowed)
 
     async def close(self, id: str) -> None:
         """Close a view: cancel its requests, and stop serving its page."""
@@ -464,3 +507,10 @@ def _result(id: str | int, result: dict[str, Any]) -> dict[str, Any]:
 
 def _error(id: Any, code: int, message: str) -> dict[str, Any] | None:
     return None if id is None else {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}
+
+
+def _is_of_this_machine(entry: ServerEntry) -> bool:
+    """Return True if a server can reach the network of this machine itself: a sandbox may keep it from that."""
+    if entry.url is not None:
+        return is_loopback(urlsplit(entry.url).hostname, below=False)
+    return entry.settings.sandbox is None

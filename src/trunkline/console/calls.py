@@ -326,7 +326,7 @@ class CallLog:
         if kind == "resource":
             found = core.catalog.find_resource(id)
             if found is None:
-                await core.first_lists(fresh=True)
+                await core.find_late(id.partition("/")[0])
                 found = core.catalog.find_resource(id)
             if found is None:
                 raise ApiError(404, "not_found", f"No server has a resource {id!r}.")
@@ -336,7 +336,7 @@ class CallLog:
             raise ApiError(400, "invalid_request", f"{kind!r} cannot be called: use tool, resource, prompt or skill.")
         item = self._find(kind, id)
         if item is None:
-            await core.first_lists(fresh=True)
+            await core.find_late(id.partition("/")[0])
             item = self._find(kind, id)
         if item is None:
             raise ApiError(404, "not_found", f"No server has a {kind} {id!r}.")

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.console.chat_calls import ChatCalls
@@ -40,7 +41,8 @@ from trunkline.console.saved_chats import SavedChats, is_chat_id
 from trunkline.errors import ConfigError, TrunklineError
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
 from trunkline.host.chat.conversation import Attachment, ChatParticipants, Conversation
-from trunkline.host.chat.history import SavedConversation, load_conversation
+from trunkline.host.chat.events import TurnEnded
+from trunkline.host.chat.history import SavedConversation, load_conversation, save_conversation
 from trunkline.host.models.configured import configured_model, model_table, open_configured_model
 from trunkline.host.models.interface import Model, ModelError, TextBlock
 from trunkline.host.models.selection import known_models
@@ -79,6 +81,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     prompt_arguments: dict[str, str] = {}
     #: The server whose page (MCP Apps) wrote the text; None if the user did.
     page_of: str | None = None
+    #: Whether to repeat the turn that failed; the other members are then empty.
+    retry: bool = False
 
 
 class CallOutput(Struct, frozen=True, kw_only=True):
@@ -119,8 +123,12 @@ class Chat:
         self.turning = False
         #: The model chosen for this chat; None for the last one used, or the default.
         self.choice: str | None = None
-        #: Why the last message was not sent.
-        self.problem: str | None = None
+        #: Why the last turn failed, or could not be saved.
+        self.problem: str | None = None if saved is None else saved.problem
+        #: Whether the last turn failed, so that it can be repeated.
+        self.retriable = self.problem is not None
+        #: The message of a turn that failed before it was added to the conversation.
+        self.unsent: ChatMessage | None = None
         #: The time and size of the file when this console last wrote or read it: a terminal may continue the chat.
         self.stamp: tuple[int, int] | None = None
         self.endings: dict[str, CallEnding] = {}
@@ -245,7 +253,7 @@ class Chats:
 
     async def create(self) -> Chat:
         """Start a chat; it is saved with its first message."""
-        session = self._console.host.session()
+        session = self._console.open_session()
         chat_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{session.id[:8]}"
         return await self._add(Chat(chat_id, session, self.folder / f"{chat_id}.json", None, ChatCalls(self._console)))
 
@@ -267,7 +275,7 @@ class Chats:
                 await self._close(chat)
             stamp = _stamp(file)
             saved = None if stamp is None else await asyncio.to_thread(load_conversation, file)
-            opened = Chat(chat_id, self._console.host.session(), file, saved, ChatCalls(self._console))
+            opened = Chat(chat_id, self._console.open_session(), file, saved, ChatCalls(self._console))
             opened.stamp = stamp
             return await self._add(opened)
 
@@ -312,6 +320,8 @@ class Chats:
             messages = render_history(current.messages, self._console.host.catalog, chat.endings)
         if chat.live is not None:
             messages += chat.live.messages
+        elif chat.unsent is not None:
+            messages.append({"role": "user", "parts": self._user_parts(chat.unsent)})
         usage = None if current is None else current.usage
         return {
             "id": chat.id,
@@ -323,6 +333,7 @@ class Chats:
             "context": None if conversation is None else context_view(conversation.context_usage()),
             "running": chat.running,
             "problem": chat.problem,
+            "retriable": chat.retriable,
         }
 
     def _model_of(self, chat: Chat) -> str | None:
@@ -350,11 +361,15 @@ class Chats:
             ApiError: there is no model, the model is answering, or an item in the message does not exist.
         """
         _check_idle(chat)
+        if message.retry:
+            if not chat.retriable:
+                raise ApiError(409, "nothing_failed", "There is no failed turn to repeat.")
+            message = chat.unsent or message
         attachments = self._resolve(message)
         conversation = await self._conversation(chat)
         # Another request may have started a turn in the meantime.
         _check_idle(chat)
-        chat.problem = None
+        chat.problem, chat.retriable, chat.unsent = None, False, None
         if conversation.messages:
             chat.saved = conversation.snapshot()
         chat.live = LiveTurn(self._user_parts(message))
@@ -396,7 +411,7 @@ class Chats:
             ApiError: the message is empty or too long, or an item in it does not exist.
         """
         catalog = self._console.host.catalog
-        if not message.text.strip() and message.prompt is None and not message.attachments:
+        if not message.text.strip() and message.prompt is None and not message.attachments and not message.retry:
             raise ApiError(400, "invalid_request", "The message is empty.")
         if len(message.text) > _MOST_TEXT or len(message.attachments) > _MOST_ATTACHMENTS:
             raise ApiError(
@@ -435,12 +450,13 @@ class Chats:
         except asyncio.CancelledError:
             # By ``cancel`` or ``aclose``: the history is consistent, and is saved as usual.
             deltas.put({"kind": "turn_over", "reason": "cancelled", "detail": "The turn was cancelled."})
-        except TrunklineError as error:
-            chat.problem = str(error) or type(error).__name__
-            deltas.put({"kind": "failed", "text": chat.problem})
         except Exception as error:
-            log.exception("a turn of the chat %s failed", chat.id)
-            chat.problem = f"The turn failed inside the host: {type(error).__name__}"
+            if isinstance(error, TrunklineError):
+                chat.problem = str(error) or type(error).__name__
+            else:
+                log.exception("a turn of the chat %s failed", chat.id)
+                chat.problem = f"The turn failed inside the host: {type(error).__name__}"
+            chat.retriable, chat.unsent = True, None if chat.turning or message.retry else message
             deltas.put({"kind": "failed", "text": chat.problem})
         finally:
             deltas.close()
@@ -475,6 +491,8 @@ class Chats:
                     live.add(event)
                 chat.calls.add(event)
                 deltas.add(event)
+                if isinstance(event, TurnEnded) and event.reason not in ("end", "cancelled"):
+                    chat.problem, chat.retriable = event.detail, True
 
     def set_context(self, chat_id: str | None, view: str, server: str, text: str) -> None:
         """Set the context from a view for the next message; it replaces the earlier one, or removes it if empty."""
@@ -502,7 +520,8 @@ class Chats:
         if conversation is None or not conversation.messages:
             return
         try:
-            await asyncio.to_thread(_write, conversation, chat.file)
+            saved = replace(conversation.snapshot(), problem=chat.problem)
+            await asyncio.to_thread(_write, saved, chat.file)
         except (OSError, ConfigError) as error:
             chat.problem = f"The chat could not be saved: {error}"
             self._publish(chat, {"kind": "noticed", "text": chat.problem})
@@ -517,9 +536,9 @@ def _check_idle(chat: Chat) -> None:
         raise ApiError(409, "running", "The model is still answering.", fix="Wait for the answer, or stop it.")
 
 
-def _write(conversation: Conversation, file: Path) -> None:
+def _write(saved: SavedConversation, file: Path) -> None:
     private_folder(file.parent)
-    conversation.save(file)
+    save_conversation(saved, file)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

@@ -17,8 +17,9 @@ from trunkline.host.assembly import Assembly
 from trunkline.host.core import HostCore
 from trunkline.host.host import Host
 from trunkline.host.session import HostSession
+from trunkline.host.upstreams.routing.adopted_connection import AdoptedConnection
 
-__all__ = ["Console", "ConsoleMode", "ConsoleOptions", "ConsolePart"]
+__all__ = ["Console", "ConsoleMode", "ConsoleOptions", "ConsolePart", "LoadProblem"]
 
 #: What the console shows: a configuration, one server (``inspect``), a file under development, or a running gateway.
 ConsoleMode: TypeAlias = Literal["console", "inspect", "dev", "gateway"]
@@ -34,6 +35,13 @@ class ConsoleOptions(Struct, frozen=True, kw_only=True):
     title: str = ""
     #: The model of chats, as ``provider:model``; None for the one of the configuration or the environment.
     model: str | None = None
+
+
+class LoadProblem(Struct, frozen=True):
+    """Why a file under development could not be loaded, so that an earlier version of it runs, or none."""
+
+    text: str
+    traceback: str
 
 
 class ConsolePart:
@@ -75,6 +83,8 @@ class Console:
         #: The origin of the frames of MCP Apps; None until their listener runs.
         self.apps_origin: str | None = None
         self.parts: tuple[ConsolePart, ...] = tuple(part(self) for part in _parts())
+        #: Shown on every view until the file loads.
+        self.load_problem: LoadProblem | None = None
         self._session: HostSession | None = None
         self._stack = AsyncExitStack()
 
@@ -113,15 +123,30 @@ class Console:
     def state(self) -> dict[str, Any]:
         """Return the state that a page loads first; members without a part are empty."""
         found: dict[str, Any] = {"mode": self.options.mode, "title": self.options.title, "model": None, "servers": []}
+        found["load_problem"] = self.load_problem
         found["apps"] = None if self.apps_origin is None else {"origin": self.apps_origin}
         for part in self.parts:
             found |= part.state()
         return found
 
+    def set_load_problem(self, problem: LoadProblem | None) -> None:
+        """Show why a file under development cannot be loaded; None if it could."""
+        self.load_problem = problem
+        self.events.publish("load_problem", problem=problem)
+
+    def open_session(self) -> HostSession:
+        """Open a session of the host whose connections, and the state of their servers, last while a page is open."""
+        session = self.host.session()
+        session.connections.in_use = lambda: self.events.watched
+        if self.options.mode != "gateway":
+            # All sessions are those of the user of the console: servers run once.
+            session.connections.adopt = AdoptedConnection
+        return session
+
     async def start(self) -> None:
         """Start the parts; if one fails, stop those already started."""
         async with AsyncExitStack() as stack:
-            self._session = self.host.session()
+            self._session = self.open_session()
             stack.push_async_callback(self.core.close_session, self._session)
             seconds = self.assembly.options.get("consent_seconds", 300.0)
             stack.callback(self.inbox.attach(self.events, seconds=seconds, hide=self.core.secrets.hide))

@@ -41,7 +41,10 @@ class ConsoleAddress(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The address to open in a browser; the token is in the fragment, which browsers do not send."""
+        """The address to paste into a browser; the token is in the fragment, which browsers do not send.
+
+        Commands open a login file instead: other users can read the arguments of a browser.
+        """
         return f"{self.origin}/#token={self.token}"
 
 
@@ -85,7 +88,9 @@ async def serving(
     """Serve a started console until the context exits; without a token, generate one."""
     token = token or secrets.token_urlsafe(32)
     console.core.secrets.add([token])
-    async with listening(ConsoleApp(console, token, static=static), port=port) as origin:
+    app = ConsoleApp(console, token, static=static)
+    async with listening(app, port=port) as origin:
+        app.origin = origin
         yield ConsoleAddress(origin, token)
 
 

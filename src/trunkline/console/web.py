@@ -1,7 +1,8 @@
 """The console as an ASGI application: the page, its files, the API and its event streams.
 
 The token allows code execution, since the console can add commands. So every API request needs it in the
-``Authorization`` header, which no other site can set: there is no cookie, and a token in the URL is not accepted.
+``Authorization`` header, which no other site can set: there is no cookie, and a token in the URL is not accepted. Only
+``POST /api/login`` has a one-time code of a login file in its place, and exchanges it for the token.
 ``Host`` must be a loopback name, against DNS rebinding, and ``Origin`` must be exactly this address: other local ports
 belong to other programs, and one of them serves the pages of MCP Apps. The content security policy of the page allows
 only our own scripts, the frames of MCP Apps, and requests to this origin.
@@ -25,7 +26,9 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from trunkline.console.console import Console
-from trunkline.console.routing import ApiError, ApiRequest, Download, EventStream, RouteTable, to_api_error
+from trunkline.console.login_files import LoginFiles
+from trunkline.console.routing import ApiError, ApiRequest, Download, EventStream, Route, RouteTable, to_api_error
+from trunkline.host.state_files import state_folder
 from trunkline.transports.http.server.asgi import JSON, Headers, Receive, Scope, Send
 from trunkline.transports.http.server.origin_policy import OriginPolicy, is_json
 
@@ -84,7 +87,10 @@ class ConsoleApp:
         # Digests have a fixed length, so the comparison does not reveal the length of the token.
         self._token = _digest(token.encode())
         self._static = static
-        self._routes = RouteTable(console.routes())
+        #: The address that login files redirect to; set when the console listens.
+        self.origin = ""
+        self.login_files = LoginFiles(token)
+        self._routes = RouteTable([*console.routes(), Route("POST", "/login-file", self._create_login_file)])
         self._origins = OriginPolicy()
         self._closing = asyncio.Event()
 
@@ -98,6 +104,7 @@ class ConsoleApp:
     async def drain(self, seconds: float) -> None:
         """End the event streams; other responses are short and complete by themselves."""
         self._closing.set()
+        self.login_files.close()
 
     # --- what an exchange needs --------------------------------------------------------------------------------------
 
@@ -121,18 +128,22 @@ class ConsoleApp:
         if not own:
             raise ApiError(403, "foreign_origin", "The console can only be used at the address that it printed.")
 
+    def check_site(self, sent: Mapping[bytes, list[bytes]]) -> None:
+        """Check that no other site caused an API request.
+
+        Raises:
+            ApiError: one did.
+        """
+        if sent.get(b"sec-fetch-site", [b"none"])[0] not in (b"same-origin", b"none"):
+            raise ApiError(403, "foreign_origin", "Only the page of the console may use its API.")
+
     def check_token(self, sent: Mapping[bytes, list[bytes]]) -> None:
-        """Check the token of an API request, and that no other site caused it.
+        """Check the token of an API request.
 
         Raises:
             ApiError: the token is missing or wrong.
         """
-        if sent.get(b"sec-fetch-site", [b"none"])[0] not in (b"same-origin", b"none"):
-            raise ApiError(403, "foreign_origin", "Only the page of the console may use its API.")
-        given = sent.get(b"authorization", [b""])
-        scheme, _, token = given[0].partition(b" ")
-        known = hmac.compare_digest(_digest(token.strip()), self._token)
-        if len(given) != 1 or scheme.lower() != b"bearer" or not known:
+        if not hmac.compare_digest(_digest(_bearer(sent)), self._token):
             raise ApiError(
                 401,
                 "unauthorized",
@@ -160,6 +171,25 @@ class ConsoleApp:
         """Dispatch an API request to its handler."""
         handler, params = self._routes.find(method, path)
         return await handler(msgspec.structs.replace(request, params=params))
+
+    def log_in(self, sent: Mapping[bytes, list[bytes]]) -> bytes:
+        """Return the response with the token for a one-time code; it is not masked.
+
+        Raises:
+            ApiError: the code was used, is too old, or is unknown.
+        """
+        token = self.login_files.exchange(_bearer(sent).decode("ascii", "replace"))
+        if token is None:
+            raise ApiError(
+                401,
+                "unauthorized",
+                "The code was used already, or is older than a minute.",
+                fix="Run the command again, or open the address that it printed.",
+            )
+        return msgspec.json.encode({"token": token})
+
+    async def _create_login_file(self, request: ApiRequest) -> dict[str, str]:
+        return {"file": str(await self.login_files.create(state_folder() / "consoles", self.origin))}
 
     def encode(self, value: Any) -> bytes:
         """Encode a value as JSON, with the secrets known to the host masked."""
@@ -222,6 +252,11 @@ class _Exchange:
         await self._respond(200, content, [(b"content-type", kind)])
 
     async def _run_api(self) -> None:
+        self._app.check_site(self._sent)
+        if (self._method, self._path) == ("POST", "/api/login"):
+            # No body is read without the token: other users of the machine could hold all connections by it.
+            await self._respond(200, self._app.log_in(self._sent), [JSON])
+            return
         self._app.check_token(self._sent)
         try:
             request = await self._read()
@@ -344,6 +379,13 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _bearer(sent: Mapping[bytes, list[bytes]]) -> bytes:
+    """Return the bearer token of a request; empty if it has none, or several."""
+    values = sent.get(b"authorization", [])
+    scheme, _, token = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+    return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _digest(token: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from trunkline.host.authorization.approval import consent_covers
 from trunkline.host.authorization.grants import Grant
 from trunkline.host.authorization.policy.decisions import Act
-from trunkline.host.authorization.policy.lint import PolicyIssue, lint_policy
+from trunkline.host.authorization.policy.lint import KnownTools, PolicyIssue, lint_policy
 from trunkline.host.authorization.policy.policy import Policy, Trace
 from trunkline.host.authorization.policy.policy_tests import PolicyTestResult, parse_policy_tests, run_policy_tests
 from trunkline.host.config.model import Configuration
@@ -62,11 +62,11 @@ def find_issues(
     *,
     now: float,
     servers: Iterable[str] = (),
-    tools: Mapping[str, Collection[str]] | None = None,
+    tools: KnownTools | None = None,
 ) -> tuple[PolicyIssue, ...]:
     """Return the problems of a policy, including rules for servers that are not configured.
 
-    ``servers`` are names of servers that were added in code; ``tools`` are the names of the tools of listed servers.
+    ``servers`` are names of servers that were added in code; ``tools`` are the tools of listed servers.
     """
     known = {*configuration.entries, *(each.entry.name for each in configuration.hidden), *servers}
     return lint_policy(policy, known or None, tools=tools, now=now)

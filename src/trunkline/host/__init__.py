@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from trunkline.host.upstreams.catalog.catalog import Catalog
     from trunkline.host.upstreams.catalog.items import CatalogItem, DroppedItem, ItemKind, ServerCatalog
     from trunkline.host.upstreams.catalog.names import NamingScheme, item_id, wire_name
+    from trunkline.host.upstreams.supervision.supervisor import StartProgress
     from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
 __all__ = [
@@ -236,6 +237,7 @@ __all__ = [
     "SharedLogins",
     "SkillTool",
     "Source",
+    "StartProgress",
     "StopReason",
     "StoredSecret",
     "TextBlock",
@@ -406,6 +408,7 @@ if not TYPE_CHECKING:
             "trunkline.host.upstreams.catalog.catalog": ("Catalog",),
             "trunkline.host.upstreams.catalog.items": ("CatalogItem", "DroppedItem", "ItemKind", "ServerCatalog"),
             "trunkline.host.upstreams.catalog.names": ("NamingScheme", "item_id", "wire_name"),
+            "trunkline.host.upstreams.supervision.supervisor": ("StartProgress",),
             "trunkline.host.upstreams.supervision.upstream": ("ServerStatus",),
         },
     )

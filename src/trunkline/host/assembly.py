@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from msgspec.structs import asdict, replace
 
@@ -47,6 +48,8 @@ from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
 from trunkline.protocol.extension_definition import Extension, read_extensions
 from trunkline.protocol.limits import Limits
+from trunkline.server.handler_functions import TRACEBACKS
+from trunkline.transports.python_files import launch_python_file, split_spec
 
 __all__ = [
     "ANCESTORS",
@@ -83,6 +86,8 @@ class HostOptions(TypedDict, total=False):
     roots: Any
     #: Whether this host shows pages (MCP Apps): servers then name them, and list the tools that only pages call.
     apps: bool
+    #: Whether servers written with this package return tracebacks of their tools, for their author.
+    tracebacks: bool
     #: Extensions of the protocol that the host declares to its servers, and that its gateways forward.
     extensions: Sequence[Extension]
     #: The models that answer sampling requests, under review: open models, or ``provider:model``.
@@ -116,6 +121,8 @@ class HostOptions(TypedDict, total=False):
     list_seconds: float
     #: How many server processes start at the same time; by default four per processor.
     starts_at_once: int
+    #: Start no process before ``serve`` has answered its client over stdio, or waited a second for a request.
+    hold_starts: bool
     #: The names of the servers to use; None for all.
     only: Collection[str] | None
     #: Members of ``ServerSettings`` that override those of every entry.
@@ -222,6 +229,7 @@ class Assembly:
             vault=self.vault,
             secrets=core.secrets,
             starts_at_once=_starts(self.options),
+            hold_starts=self.options.get("hold_starts", False),
             sharing=self._sharing,
         )
 
@@ -368,10 +376,11 @@ class Assembly:
         # capability is then refused. So the shared connection declares the capabilities of the program that uses the
         # host, and for a gateway none: a client with capabilities has a dedicated connection (session_views.py).
         needs, options = self._declared(entry), dict[str, Any]()
+        answer = partial(self._answer_shared, entry)
         if needs.sampling:
-            options |= {"sampling": _refusal("sampling"), "sampling_tools": needs.sampling_tools}
+            options |= {"sampling": partial(answer, "sampling"), "sampling_tools": needs.sampling_tools}
         if needs.elicitation:
-            options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": needs.elicitation_urls}
+            options |= {"elicitation": partial(answer, "elicitation"), "elicitation_urls": needs.elicitation_urls}
         if needs.roots or self.core.roots.of(entry) is not None:
             options["roots"] = lambda: self._roots(entry)
         if needs.apps:
@@ -386,7 +395,8 @@ class Assembly:
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             seed = self._hash_seed.variables(self.options.get("environ", os.environ))
-            options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
+            shown = {TRACEBACKS: "1"} if self.options.get("tracebacks") else {}
+            options["env"] = {**seed, **shown, **entry.env, ANCESTORS: " ".join(ancestors)}
             options["on_stderr"] = lambda data: self._stderr_received(entry.name, data)
         return options
 
@@ -400,19 +410,21 @@ class Assembly:
             return ConnectionNeeds(apps=self.options.get("apps", False))
         return ConnectionNeeds.of(self.declared_capabilities, logs=False).within(entry.settings.asks)
 
-    def _roots(self, entry: ServerEntry) -> list[t.Root]:
+    async def _roots(self, entry: ServerEntry) -> list[t.Root]:
         """Return the current roots of a server, for the shared connection."""
         roots = self.core.roots.of(entry)
-        if roots is None:
-            raise MethodNotFound("The caller cannot be asked: it did not declare roots")
-        return roots
+        return cast("list[t.Root]", await self._answer_shared(entry, "roots")) if roots is None else roots
 
+    async def _answer_shared(self, entry: ServerEntry, capability: str, *question: Any) -> Any:
+        """Answer a question on the shared connection through one of its adopters: they have the same calls.
 
-def _refusal(capability: str) -> Callable[..., Any]:
-    def refuse(*question: Any) -> Any:
-        raise MethodNotFound(f"The caller cannot be asked: it did not declare {capability}")
-
-    return refuse
+        Raises:
+            MethodNotFound: no session did.
+        """
+        upstream = self.core.supervisor.upstreams.get(entry.name)
+        if upstream is None or not upstream.adopters:
+            raise MethodNotFound(f"The caller cannot be asked: it did not declare {capability}")
+        return await upstream.adopters[-1].answer(capability, *question)
 
 
 async def assemble(sources: Sequence[object], options: HostOptions, sharing: ProcessSharing | None = None) -> Assembly:
@@ -534,7 +546,15 @@ def _given(name: str, entry: object, options: HostOptions) -> ServerEntry:
         return entry_from_mapping(name, entry, source=Source("given"), environ=options.get("environ"))
     if hasattr(entry, "accept"):
         return ServerEntry(name=name, source=Source("given"), target=entry)
-    raise ConfigError(f"Server {name!r}: give an mcpServers entry or a Server, not a {type(entry).__name__}.")
+    if isinstance(entry, str | os.PathLike):
+        path, object_name = split_spec(os.fspath(entry))
+        if not path.endswith(".py") or not os.path.isfile(path):
+            raise ConfigError(f"Server {name!r}: there is no Python file {path}.")
+        launch = launch_python_file(path, object_name)
+        return ServerEntry(name=name, source=Source("given"), command=tuple(launch.command), env=launch.env)
+    raise ConfigError(
+        f"Server {name!r}: give an mcpServers entry, a Server or a .py file, not a {type(entry).__name__}."
+    )
 
 
 def in_project_folder(entry: ServerEntry) -> ServerEntry:

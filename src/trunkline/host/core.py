@@ -21,7 +21,7 @@ from msgspec import Raw
 import trunkline.types as t
 from trunkline.client.notifications import CHANGE_KINDS
 from trunkline.client.request_handlers import ExtensionResult
-from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
+from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable, resource_errors
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.authorization.approval import Approver
 from trunkline.host.authorization.authorizer import (
@@ -63,6 +63,7 @@ from trunkline.protocol.caller import supports
 from trunkline.protocol.downgrade import wrap_structured_content
 from trunkline.protocol.extension_definition import Extension
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.methods import decode_structured_content
 
 if TYPE_CHECKING:
     from trunkline.host.skills import SkillRegistry
@@ -72,7 +73,7 @@ __all__ = ["LIST_SECONDS", "HostCore"]
 log = logging.getLogger("trunkline.host")
 
 #: How long the first list waits for a starting server, unless configured.
-LIST_SECONDS = 10.0
+LIST_SECONDS = 4.0
 _SWEEP_SECONDS = 5.0  # Idle connections and abandoned sessions are closed this much late at most.
 _MOST_PARKED = 1000  # Calls that wait for the next round of their client, each with its upstream call open.
 _LISTS = ("tools", "prompts", "resources")
@@ -145,7 +146,7 @@ class HostCore:
         #: The kinds of lists that changed for some session, even if the catalog as a whole did not.
         self._differing: set[str] = set()
         self._rebuilding = False
-        self._list_seconds = list_seconds
+        self.list_seconds = list_seconds
         self._housekeeper: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -260,12 +261,16 @@ class HostCore:
             self._rebuilding = True
             asyncio.get_running_loop().call_soon(self._rebuild_if_due)
 
-    async def first_lists(self, servers: Collection[str] | None = None, *, fresh: bool = False) -> None:
-        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time.
+    async def first_lists(self, servers: Collection[str] | None = None) -> None:
+        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time."""
+        await self.supervisor.listed(self.list_seconds, servers)
+        self._rebuild_if_due()
 
-        ``fresh``: also wait for starting servers whose cached list is shown meanwhile, for a name that it lacks.
-        """
-        await self.supervisor.listed(self._list_seconds, servers, fresh=fresh)
+    async def find_late(self, server: str | None, servers: Collection[str] | None = None) -> None:
+        """Wait for starting servers, with cached lists or not, for a name; for its ``server`` as a call does."""
+        if server is not None and (upstream := self.supervisor.upstreams.get(server)) is not None:
+            await upstream.wait_for_start()
+        await self.supervisor.listed(self.list_seconds, servers, fresh=True)
         self._rebuild_if_due()
 
     def _rebuild_if_due(self) -> None:
@@ -372,7 +377,7 @@ class HostCore:
 
     def _logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> None:
         """Forward a log message to the client whose call it belongs to; one without a call, to the only client."""
-        if self.router.logged(upstream, message):
+        if self.router.logged(upstream, message) or (upstream.adopters and upstream.adopters[-1].deliver_log(message)):
             return
         clients = [session.connections.on_log for session in self.sessions if session.connections.on_log is not None]
         if len(clients) == 1:
@@ -432,9 +437,10 @@ class HostCore:
         def params(allowed: Mapping[str, Any]) -> Any:
             return t.ReadResourceRequestParams(uri=uri)
 
-        result: t.ReadResourceResult = await self._perform(
-            "resource", server, uri, {"uri": uri}, item, requester, method="resources/read", params=params
-        )
+        with resource_errors(uri):
+            result: t.ReadResourceResult = await self._perform(
+                "resource", server, uri, {"uri": uri}, item, requester, method="resources/read", params=params
+            )
         return result
 
     async def complete(self, server: str, params: t.CompleteRequestParams, requester: Requester) -> t.CompleteResult:
@@ -522,10 +528,14 @@ class HostCore:
             result = await self.authorizer.perform(case)
         except Exception as error:
             self.secrets.redact_error(error)
+            upstream.explain_failure(error)
             raise
         # A failure is shown, logged and forwarded, and a failing server may repeat secrets that it was given.
         failed = isinstance(result, t.CallToolResult) and result.is_error
+        if requester.caller != "gateway" or (failed and self.secrets.may_occur_in(result.structured_content)):
+            result = decode_structured_content(result)
         if failed:
+            upstream.explain_failure(result)
             return self.secrets.redact_result(result)
         if requester.caller != "gateway":
             # A gateway's client has its own model and its own context.

@@ -48,6 +48,7 @@ from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.names import item_id
 from trunkline.host.upstreams.routing.channels import LocalChannel
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
+from trunkline.host.upstreams.supervision.supervisor import StartProgress
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST, find_revision
@@ -89,8 +90,8 @@ class Host:
     def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
         """Create a host from configuration files (paths), mappings of servers, or the default locations.
 
-        A mapping has an ``mcpServers`` entry or a ``Server`` object under each name. Options are those of
-        ``HostOptions``.
+        A mapping has an ``mcpServers`` entry, a ``Server`` object or a ``.py`` file under each name. Options are those
+        of ``HostOptions``.
         """
         return cls(sources, **options)
 
@@ -148,6 +149,10 @@ class Host:
         counts = usable_counts(self.catalog, self.policy)
         upstreams = self._open.core.supervisor.upstreams.values()
         return [with_usable_counts(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
+
+    def start_progress(self) -> StartProgress:
+        """Return how far the start of the enabled servers is; also while the host is being opened."""
+        return StartProgress() if self._assembly is None else self._assembly.core.supervisor.start_progress
 
     def inspected(self) -> list[DefinitionInspected]:
         """Return the findings on the servers' definitions: changed, flagged, hidden or not in the lock file."""
@@ -230,7 +235,7 @@ class Host:
             ToolError: the tool reports an error.
         """
         if self.catalog.find_tool(name) is None:
-            await self._open.core.first_lists(fresh=True)
+            await self._open.core.find_late(name.partition("/")[0])
         item = self._named("tool", name, self.catalog.find_tool(name))
         requester = self._requester(session, on_progress)
         result = await self._open.core.call_tool(item, dict(arguments or {}), requester)
@@ -240,7 +245,7 @@ class Host:
     async def read_resource(self, uri: str, *, session: HostSession | None = None) -> list[t.ResourceContents]:
         """Read a resource by its id, ``server/uri``, or by its URI if only one server has it."""
         if self.catalog.find_resource(uri) is None:
-            await self._open.core.first_lists(fresh=True)
+            await self._open.core.find_late(uri.partition("/")[0])
         found = self.catalog.find_resource(uri)
         if found is None:
             raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources has the list")
@@ -274,7 +279,7 @@ class Host:
     ) -> t.GetPromptResult:
         """Render a prompt by its id, ``server/prompt``."""
         if self.catalog.find_prompt(name) is None:
-            await self._open.core.first_lists(fresh=True)
+            await self._open.core.find_late(name.partition("/")[0])
         item = self._named("prompt", name, self.catalog.find_prompt(name))
         return await self._open.core.get_prompt(item, dict(arguments or {}), self._requester(session))
 
@@ -298,7 +303,7 @@ class Host:
         """
         core, requester = self._open.core, self._requester(session)
         if isinstance(skill, str):
-            await core.first_lists(fresh=True)
+            await core.find_late(skill.partition("/")[0])
             found = await core.skills.find(skill, requester.session)
         else:
             found = await core.skills.refresh(skill.server, skill.uri, requester.session, label=skill.label)

@@ -134,7 +134,8 @@ class Session:
     clients declare those of all revisions.
     """
 
-    __slots__ = ("_waiting", "caller", "id", "initialized", "log_level", "store", "subscriptions")
+    # __weakref__: adapters keep what belongs to a session as long as it lives.
+    __slots__ = ("__weakref__", "_waiting", "caller", "id", "initialized", "log_level", "store", "subscriptions")
 
     def __init__(
         self,

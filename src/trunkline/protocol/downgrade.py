@@ -22,7 +22,10 @@ import trunkline.types as t
 from trunkline.protocol.fields import MULTIPLE_BLOCKS, hidden_fields, lacks_content_type
 from trunkline.protocol.revisions import Revision
 
-__all__ = ["adapt_params", "adapt_result", "needs_wrapping", "wrap_schema", "wrap_structured_content"]
+__all__ = ["WRAP_MARK", "adapt_params", "adapt_result", "needs_wrapping", "wrap_schema", "wrap_structured_content"]
+
+#: The mark on the output schema of wrapped results. FastMCP introduced it, and its client unwraps only marked results.
+WRAP_MARK = "x-fastmcp-wrap-result"
 
 # Keywords of JSON Schema: where definitions are, what refers, what holds values and what names schemas.
 _DEFINITIONS = ("$defs", "definitions")
@@ -113,11 +116,11 @@ def wrap_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an object whose only member, ``result``, is described by the given schema.
 
     References keep resolving: definitions move to the root, and pointers to other places follow their targets. A schema
-    with an ``$id`` is a document of its own, wherever it is, and stays unchanged.
+    with an ``$id`` is a document of its own, wherever it is, and stays unchanged. The object has the ``WRAP_MARK``.
     """
     inner = dict(schema)
     outer: dict[str, Any] = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
-    outer |= {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    outer |= {"type": "object", "properties": {"result": inner}, "required": ["result"], WRAP_MARK: True}
     if "$id" in inner:
         return outer
     inner = _with_moved_pointers(inner)

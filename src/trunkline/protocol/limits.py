@@ -32,6 +32,9 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stderr_bytes: int = 64 * 1024
     #: Worker threads for sync functions, started as needed.
     threads: int = 32
+    #: Time that a function may block the event loop of a running server before a warning names its file and line; 0
+    #: turns the warning off.
+    blocking_seconds: float = 1.0
     #: Items on one page of a list.
     page_size: int = 1000
     #: Pages of one list that a client reads before it gives up.
@@ -81,7 +84,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     body_seconds: float = 30.0
     #: Maximum idle time of an HTTP connection between two requests.
     keep_alive_seconds: float = 75.0
-    #: Maximum number of open HTTP connections; further ones are answered 503 and closed.
+    #: Maximum number of open HTTP connections. A further one replaces the oldest without a request in progress; if
+    #: there is none, it is answered 503 and closed.
     connections: int = 10_000
     #: Maximum number of handshake sessions over HTTP.
     sessions: int = 10_000

@@ -11,8 +11,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
 
 import trunkline.types as t
 from trunkline.protocol.caller import EXTENSIONS
@@ -34,8 +35,10 @@ __all__ = [
     "MISNAMED_METHODS",
     "Method",
     "capability_needed",
+    "decode_large_result",
     "decode_params",
     "decode_result",
+    "decode_structured_content",
     "embedded_requests",
     "notifications_to_client",
     "notifications_to_server",
@@ -43,6 +46,8 @@ __all__ = [
     "requests_to_client",
     "requests_to_server",
 ]
+
+_LARGE_RESULT = 256 * 1024  # Bytes that are decoded in a few milliseconds.
 
 
 # Compared and hashed by identity, since each is the only one of its name.
@@ -405,6 +410,31 @@ def decode_result(method: Method, raw: Raw) -> Any:
         if result.result_type == "input_required":
             return _decoder(t.InputRequiredResult).decode(raw)
     return _decoder(method.result).decode(raw)
+
+
+def decode_large_result(method: Method, raw: Raw) -> t.CallToolResult | None:
+    """Decode a large tool result with its structured content left ``Raw``; return None for any other result.
+
+    Millions of members would stall the event loop for seconds, and a party that forwards the result reads none of them.
+    """
+    if method.result is not t.CallToolResult or len(raw) <= _LARGE_RESULT:
+        return None
+    try:
+        result = _decoder(_RawToolResult).decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return t.CallToolResult(**asdict(result)) if result.result_type in (None, "complete") else None
+
+
+class _RawToolResult(t.CallToolResult, frozen=True, kw_only=True):
+    structured_content: Raw | UnsetType = UNSET
+
+
+def decode_structured_content(result: Any) -> Any:
+    """Return a result of ``decode_large_result`` with its structured content decoded; any other result unchanged."""
+    if not isinstance(result, t.CallToolResult) or not isinstance(result.structured_content, Raw):
+        return result
+    return replace(result, structured_content=_decoder(Any).decode(result.structured_content))
 
 
 def read_meta(raw: Raw | None) -> dict[str, Any]:

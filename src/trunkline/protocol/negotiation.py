@@ -16,7 +16,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from trunkline.errors import HttpError, RemoteProtocolError, RequestFailed, RevisionMismatch
-from trunkline.protocol.error_codes import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION
+from trunkline.protocol.error_codes import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 from trunkline.protocol.revisions import (
     HANDSHAKE_NAMES,
     NEWEST,
@@ -161,8 +166,10 @@ def _probe(seconds: float | None) -> Negotiation:
 def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
     outcome = yield SendDiscover(revision, None)
-    if isinstance(outcome, HttpError) or (isinstance(outcome, RequestFailed) and outcome.status in (401, 403)):
-        # A server that denies access has said nothing about what it speaks.
+    if isinstance(outcome, HttpError) or (
+        isinstance(outcome, RequestFailed) and (outcome.status in (401, 403) or outcome.code == INTERNAL_ERROR)
+    ):
+        # A server that denies access, or fails (its lifespan, say), has said nothing about what it speaks.
         raise outcome
     theirs = _supported_versions(outcome)
     if theirs is None:

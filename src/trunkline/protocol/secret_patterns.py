@@ -27,6 +27,7 @@ __all__ = [
     "holds_secret",
     "looks_secret",
     "names_secret",
+    "secret_path_segments",
 ]
 
 # --- the vocabulary --------------------------------------------------------------------------------------------------
@@ -169,7 +170,8 @@ def _has_term(words: list[str]) -> bool:
                 return joined != "token" or before not in _PLACES
             if joined in _NAME_JOINED and before not in _OF_CODE:
                 return True
-    if words[-1] in _LAST_WORDS and (len(words) == 1 or words[-2] not in _OF_CODE):
+    # No other word ends like bindpw; PW_BROWSER is a setting of Playwright.
+    if words[-1].endswith("pw") or (words[-1] in _LAST_WORDS and (len(words) == 1 or words[-2] not in _OF_CODE)):
         return True
     return any(word.endswith(_ENDS) and word != "pass" and word not in _LOOKS_ALIKE for word in words)
 
@@ -225,24 +227,41 @@ _TOKENS = (
     r"r8_[A-Za-z0-9]{30,}",
     r"ATATT3x[\w=-]{10,}",
     r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
+    r"nvapi-[\w-]{20,}",
+    r"tskey-(?:[a-z]{2,12}-)?[A-Za-z0-9-]{12,}",
+    r"pscale_(?:tkn|pw|oauth)_[\w.=-]{16,}",
+    r"dp\.(?:st|pt|ct|sa|scim|audit)\.[\w.-]{16,}",
+    r"[A-Za-z0-9]{10,20}\.atlasv1\.[\w-]{16,}",
+    # Telegram (the id and the token of a bot), Facebook, Twilio (a key, an account).
+    r"(?:bot)?\d{8,10}:AA[\w-]{30,}",
+    r"EAA[A-Za-z0-9]{30,}",
+    r"(?:SK|AC)[0-9a-f]{32}(?!\w)",
 )
-_SIGNS_PLAIN = ("eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN", "ATATT3x", "AGE-SECRET", "dapi")
+_SIGNS_PLAIN = ("eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN", "ATATT3x", "AGE-SECRET", "dapi", ":AA", "EAA")
 _SIGNS_UNDERSCORE = (
     *("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "b_pat_", "npm_", "hf_", "shp", "_v1_", "glsa_"),
     *("glc_", "ntn_", "sbp_", "gsk_", "figd_", "nfp_", "rubygems_", "whsec_", "phx_", "sntry", "dckr_", "lin_api_"),
-    *("secret_", "r8_"),
+    *("secret_", "r8_", "pscale_"),
 )
 _SIGNS_DASH = (
     *("sk-", "pk-", "rk-", "glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glft-", "glsoat-", "glagent-", "glimt-"),
     *("xox", "xapp-", "GOCSPX-", "pypi-", "pplx-", "tvly-", "xai-", "fc-", "key-", "PMAK-", "CFPAT-"),
+    *("nvapi-", "tskey-"),
 )
-_SIGNS_DOT = ("ya29.", "SG.", "hvs.", "hvb.")
+_SIGNS_DOT = ("ya29.", "SG.", "hvs.", "hvb.", "dp.", ".atlasv1.")
+# Two patterns that begin with a literal, which is searched for faster than an alternative.
+_TWILIO = (re.compile("SK[0-9a-f]{32}"), re.compile("AC[0-9a-f]{32}"))
 
 _SHAPE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----|\Z)"
     rf"|\b(?:{'|'.join(_TOKENS)}"
     # Any word may follow "basic"; base64 has capitals, digits or signs.
     r"|(?:(?i:bearer)|(?i:basic)(?=[ ]{1,4}[a-z._~/-]{0,256}[A-Z0-9+=]))[ ]{1,4}[A-Za-z0-9._~+/=-]{8,})"
+)
+#: Ends of host names, with the slash behind them.
+_PATH_HOSTS = (
+    *("mcp.zapier.com/", "actions.zapier.com/", "hooks.zapier.com/", ".composio.dev/", ".pipedream.net/"),
+    *(".make.com/", "maker.ifttt.com/", ".webhook.office.com/"),
 )
 _ADDRESS = re.compile(
     # A user and a password in a URL: a port is followed by a path, not a password.
@@ -251,7 +270,23 @@ _ADDRESS = re.compile(
     r"|(?:(?<=http://)|(?<=https://))[^\s/@:?#\[]{1,256}+(?=@)"
     # Webhook URLs: knowing one is enough to post.
     r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{16,}|(?<=/api/webhooks/)\d{10,}/[\w-]{16,}"
+    # Services whose URLs have the credential in their path; a path without digits is that of a page.
+    rf"|(?:{'|'.join(f'(?<={re.escape(host)})' for host in _PATH_HOSTS)})"
+    r"(?=[^\s\"'<>?#]{0,256}?\d)[\w/.~%=+:-]{12,512}"
 )
+#: A part of a path, or all of it, that no person chose: a UUID, or letters and digits in disorder.
+_RANDOM = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}"
+    r"|[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![0-9A-Za-z]))"
+)
+# ``-pVALUE`` of a program that takes a password so; of others if the value has letters and digits in disorder, since
+# ``-p8080`` is a port, and ``-print0`` and ``-python3`` are options.
+_SHORT_FLAG = re.compile(
+    r"-p(?<![^\s\"']-p)(?P<value>(?![a-z]+\d{1,2}(?![^\s\"',]))(?=[^\s\"'=/:,]{0,64}\d)(?=[^\s\"'=/:,]{0,64}[A-Za-z])"
+    r"[^\s\"'=/:,]{6,128})(?=[\s\"',]|\Z)"
+)
+_PASSWORD_PROGRAMS = ("mysql", "mariadb", "sshpass")
+_PROGRAM_FLAG = re.compile(r"\b(?:mysql|mariadb|sshpass)[^\n|;&]{0,256}?[ ][\"']?-p(?P<value>[^\s\"']{1,128})")
 # A name and the sign between it and its value, or a flag and the space behind it. The value is not part of the match,
 # since that of a harmless name may hold a secret too: URL=https://host/?token=x
 _ASSIGNMENT = re.compile(
@@ -265,7 +300,7 @@ _IN_QUERY = frozenset({"sig", "key", "sid", "auth"})
 # As long as ``pwd=x``.
 _SHORTEST_LOOK = 5
 _MENTIONED = (
-    *("pass", "pwd", "secret", "token", "key", "credential", "jwt", "connection", "auth", "signature", "cookie"),
+    *("pass", "pw", "secret", "token", "key", "credential", "jwt", "connection", "auth", "signature", "cookie"),
     *("pat=", "dsn", "sig=", "sid=", "session", "otp", "cred"),
 )
 
@@ -286,10 +321,12 @@ def find_secrets(text: str) -> list[SecretSpan]:
     spans: list[SecretSpan] = []
     if _may_have_shape(text, lowered):
         spans += [SecretSpan(*found.span(), found.start()) for found in _SHAPE.finditer(text)]
-    if "://" in text and ("@" in text or "hook" in text):
+    if "://" in text and ("@" in text or "hook" in text or _has_any(_PATH_HOSTS, text)):
         spans += [SecretSpan(*found.span(), found.start()) for found in _ADDRESS.finditer(text)]
     if ("=" in text or ":" in text or "--" in text) and _has_any(_MENTIONED, lowered):
         spans += _assigned(text)
+    if "-p" in text:
+        spans += _short_flags(text)
     return _merged(spans) if len(spans) > 1 else spans
 
 
@@ -313,12 +350,27 @@ def looks_secret(name: str, value: str) -> bool:
     return bool(value) and (names_secret(name, setting=True) or holds_secret(value))
 
 
+def secret_path_segments(url: str) -> list[str]:
+    """Return the parts of the path of a configured URL that look random; elsewhere those may be ids or digests."""
+    path = re.split("[?#]", url, maxsplit=1)[0].partition("://")[2].partition("/")[2]
+    return [segment for segment in path.split("/") if _RANDOM.search(segment)]
+
+
+def _short_flags(text: str) -> Iterator[SecretSpan]:
+    """Yield the values of ``-pVALUE`` that are passwords."""
+    for pattern in (_SHORT_FLAG, *((_PROGRAM_FLAG,) if _has_any(_PASSWORD_PROGRAMS, text) else ())):
+        for found in pattern.finditer(text):
+            start, end = found.span("value")
+            yield SecretSpan(start, end, start)
+
+
 def _may_have_shape(text: str, lowered: str) -> bool:
     return (
         _has_any(_SIGNS_PLAIN, text)
         or ("_" in text and _has_any(_SIGNS_UNDERSCORE, text))
         or ("-" in text and _has_any(_SIGNS_DASH, text))
         or ("." in text and _has_any(_SIGNS_DOT, text))
+        or any(pattern.search(text) is not None for pattern in _TWILIO)
         or "bearer " in lowered
         or "basic " in lowered
     )
@@ -385,7 +437,9 @@ def _may_be_assigned(name: str) -> bool:
 def _ends_with_term(name: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(name)]
     tails = ("".join(words[-count:]) for count in range(1, _MOST_WORDS + 1))
-    return any(tail in _JOINED or tail in _PLURALS for tail in tails) or (bool(words) and words[-1].endswith(_ENDS[1:]))
+    return any(tail in _JOINED or tail in _PLURALS for tail in tails) or (
+        bool(words) and words[-1].endswith((*_ENDS[1:], "pw"))
+    )
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -401,10 +455,10 @@ ASKED_SECRET = (
     r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?"
     r"|alias(?:es)?|expiry|expirations?|rotations?|formats?|stores?|vaults?|references?|providers?|required|hints?)\b)"
 )
-_ASKED = re.compile(rf"\b{ASKED_SECRET}\b|{ASKED_IN_OTHER_SCRIPTS}")
+_ASKED = rf"\b{ASKED_SECRET}\b|{ASKED_IN_OTHER_SCRIPTS}"  # Compiled at its first use: few programs need it.
 _PIN = re.compile(r"(?:your |the |a )?pins?")
 
 
 def asks_for_secret(words: str) -> bool:
     """Return True if a label, in lower case and with single spaces, asks for a secret."""
-    return _ASKED.search(words) is not None or _PIN.fullmatch(words) is not None
+    return re.search(_ASKED, words) is not None or _PIN.fullmatch(words) is not None

@@ -13,8 +13,8 @@ from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.compat.keywords import CompatibilityWarning
     from trunkline.connection import Connection, Exchange
+    from trunkline.keywords import CompatibilityWarning
     from trunkline.net.addresses import ListenAddress, parse_listen_address, reachable_url
     from trunkline.pending_requests import Timeouts
     from trunkline.protocol.caller import Caller, Origin, Principal, Session, parse_scopes
@@ -150,7 +150,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "trunkline.auth.verifiers": ("ServerAuth",),
-            "trunkline.compat.keywords": ("CompatibilityWarning",),
+            "trunkline.keywords": ("CompatibilityWarning",),
             "trunkline.connection": ("Connection", "Exchange"),
             "trunkline.net.addresses": ("ListenAddress", "parse_listen_address", "reachable_url"),
             "trunkline.pending_requests": ("Timeouts",),

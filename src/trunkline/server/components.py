@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import os
 
     from trunkline.server.app_options import AppKeywords, PageSource
-    from trunkline.server.context import Context
     from trunkline.server.registry import Mount
     from trunkline.server.resources import ResourceDefinition
     from trunkline.server.results import ResourceValue
@@ -58,9 +57,6 @@ _TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resou
 
 class ComponentRegistry:
     """The tools, prompts, resources and completions of a server, its own and mounted ones."""
-
-    #: The class of the context that handlers are given; None: ``Context``, or ``BlockingContext`` in worker threads.
-    _context_class: type[Context] | None = None
 
     def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
         """Create an empty registry."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
@@ -55,11 +55,6 @@ class BaseContext:
     @property
     def server(self) -> Server:
         """The server that the handler belongs to; with composition, the mounted one."""
-        return self._server
-
-    @property
-    def fastmcp(self) -> Server:
-        """The same as ``server``, under the name of another framework."""
         return self._server
 
     @property
@@ -163,11 +158,6 @@ class BaseContext:
         return self._server.lifespan_value
 
     @property
-    def request_context(self) -> Self:
-        """This context, under the name that it has in the official SDK."""
-        return self
-
-    @property
     def cancelled(self) -> bool:
         """Whether the caller no longer expects a response."""
         return not self._exchange.open
@@ -207,6 +197,8 @@ class BaseContext:
         return None if meta is None else meta.progress_token
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        if not isinstance(progress, int | float) or not isinstance(total, int | float | None):
+            raise TypeError('report_progress takes numbers, and the text last: report_progress(1, 4, "reading")')
         token, store = self._progress_token(), self._store()
         if token is None and self._exchange.may_become_task:
             # Not sent, but used as the status of the task.

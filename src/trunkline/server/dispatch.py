@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import (
     HandlerError,
+    InternalError,
     InvalidHandle,
     InvalidParams,
     MethodNotFound,
     MissingCapability,
     RequestFailed,
+    ToolError,
 )
 from trunkline.protocol.caller import Caller, Origin, Session
 from trunkline.protocol.downgrade import adapt_params, adapt_result
@@ -32,7 +37,7 @@ from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.request_validation import RejectedRequest, ValidatedRequest, validate_request
 from trunkline.protocol.revisions import Feature
 from trunkline.server.context import Context, wants_level
-from trunkline.server.handler_functions import find_caller_error
+from trunkline.server.handler_functions import TRACEBACKS, find_caller_error, users_traceback
 from trunkline.server.subscriptions import ChangeNotice, change_notification
 from trunkline.service import ErrorReply
 from trunkline.types import RequestParams
@@ -46,6 +51,7 @@ __all__ = [
     "Middleware",
     "ServerConnection",
     "ServerRequest",
+    "check_middleware_result",
     "dispatch",
     "error_for_caller",
     "root_server",
@@ -70,9 +76,24 @@ class ServerRequest(Struct, frozen=True):
         """The number of earlier rounds of this call; middleware runs in each round."""
         return self.context.round
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a tool call or a prompt, decoded; empty for other requests."""
+        arguments = getattr(self.params, "arguments", None)
+        value = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else arguments
+        return dict(value) if isinstance(value, dict) else {}
+
     def with_params(self, params: RequestParams) -> ServerRequest:
         """Return the same request with other params."""
         return replace(self, params=params)
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
+        """Return the same tool call or prompt with other arguments; a TypeError for any other method."""
+        is_tool = isinstance(self.params, t.CallToolRequestParams)
+        if not is_tool and not isinstance(self.params, t.GetPromptRequestParams):
+            raise TypeError(f"{self.method} has no arguments; check request.method first")
+        value = Raw(msgspec.json.encode(arguments)) if is_tool else dict(arguments)
+        return self.with_params(replace(self.params, arguments=value))
 
 
 CallNext = Callable[[ServerRequest], Awaitable[Any]]
@@ -91,6 +112,21 @@ def _wrap(outer: Middleware, inner: CallNext) -> CallNext:
         return await outer(request, inner)
 
     return call
+
+
+def check_middleware_result(result: object, method: str) -> None:
+    """Raise for what is no result of a method of the protocol: a return or an await is missing in middleware.
+
+    The text is for the log; the caller gets an internal error.
+    """
+    if result is None or isinstance(result, str | CoroutineType):
+        if isinstance(result, CoroutineType):
+            # What is wrong is said here; Python would warn of it some time later.
+            result.close()
+        raise TypeError(
+            f"middleware returned {'None' if result is None else f'a {type(result).__name__}'} for {method}: "
+            "return the result of `await call_next(request)`, or one of the same type"
+        )
 
 
 class ServerConnection:
@@ -233,11 +269,17 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         exchange.task.uncancel()
         assert exchange.elicitor is not None
         result = await exchange.elicitor.input_required()
-    except (HandlerError, MissingCapability, ExceptionGroup) as error:
-        translated = error_for_caller(error, admitted.caller)
-        if translated is error:
-            raise
-        raise translated from error
+    except RequestFailed:
+        raise
+    except Exception as error:
+        if not isinstance(error, ToolError) or exchange.method != "tools/call":
+            translated = error_for_caller(error, admitted.caller)
+            if translated is error:
+                _raise_with_traceback(exchange, error)
+                raise
+            raise translated from error
+        # Raised by middleware: a result that the model reads, as from the tool itself.
+        result = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
     else:
         if exchange.elicitor is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
@@ -254,6 +296,14 @@ def error_for_caller(error: Exception, caller: Caller) -> Exception:
     if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and caller.revision.handshake):
         return RequestFailed(str(error))
     return error
+
+
+def _raise_with_traceback(exchange: Exchange, error: Exception) -> None:
+    """Raise an error response that has the traceback of an unexpected error, if its author reads the response."""
+    if os.environ.get(TRACEBACKS) and not isinstance(error, MissingCapability):
+        log.error("%s failed (request %r)", exchange.method, exchange.id, exc_info=error)
+        message = f"Internal error: {type(error).__name__}: {error}"
+        raise InternalError(message, data={"traceback": users_traceback(error)}) from error
 
 
 def _awaits_input(exchange: Exchange) -> bool:

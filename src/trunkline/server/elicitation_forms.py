@@ -111,10 +111,14 @@ def _one_value(kind: object) -> Any:
         if survey((kind,)).from_pydantic:
             from trunkline.server.pydantic_types import PydanticArguments
 
-            return PydanticArguments(fields)
-        return MsgspecArguments(fields)
+            reader: Any = PydanticArguments(fields)
+        else:
+            reader = MsgspecArguments(fields)
     except (TypeError, RuntimeError) as error:
         raise TypeError(f"{kind!r} cannot be used in a form: {error}") from error
+    # What a person entered is not repeated in errors, which a model may read.
+    reader.shows_values = False
+    return reader
 
 
 def _record_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:

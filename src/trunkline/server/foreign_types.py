@@ -54,17 +54,17 @@ def foreign_kind(kind: object) -> type[Struct] | None:
     return None
 
 
-def recognise(value: Any, uri: str = "") -> Any:
+def recognise(value: Any) -> Any:
     """Return a value of a foreign type as ours; anything else is returned as it is.
 
-    A class may say itself what it becomes, with a method ``__protocol_result__`` that takes the URI being read.
+    A class may say itself what it becomes, with a method ``__protocol_result__``.
 
     Raises:
         TypeError: it has the name of such a type but not its members.
     """
     convert = getattr(type(value), "__protocol_result__", None)
     if convert is not None:
-        return convert(value, uri)
+        return convert(value)
     ours = foreign_kind(type(value))
     if ours is None:
         return value

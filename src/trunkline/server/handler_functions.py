@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Callable, Collection
 from contextlib import aclosing
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import CoroutineType, MethodType
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
     from trunkline.server.handles import HandleParameter
     from trunkline.server.server import Server
 
-__all__ = ["HandlerFunction", "find_caller_error"]
+__all__ = ["TRACEBACKS", "HandlerFunction", "find_caller_error", "users_traceback"]
+
+#: The environment variable that puts tracebacks into results and errors, for the author of a server.
+TRACEBACKS = "TRUNKLINE_TRACEBACKS"
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 class HandlerFunction:
     """A user's function with its signature, ready to run for an exchange."""
 
-    __slots__ = ("_context_class", "_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
-
-    #: The class that reads signatures; ``trunkline.compat`` has others.
-    _signature_class: ClassVar[type[Signature]] = Signature
+    __slots__ = ("_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
 
     def __init__(
         self,
@@ -51,12 +53,10 @@ class HandlerFunction:
         self.function: Callable[..., Any] = function
         self.owner: Server = owner
         self.signature: UncheckedSignature | Signature = (
-            UncheckedSignature(function) if unchecked else _read(self._signature_class, function, what, exclude)
+            UncheckedSignature(function) if unchecked else _read_signature(function, what, exclude)
         )
         self.context_name: str | None = self.signature.context_name
         self._in_loop = not thread
-        #: The class of the context that the owner's handlers are given; None: ours, sync or async.
-        self._context_class = owner._context_class
         signature = self.signature
         filled = bool(signature.dependencies or signature.handles)
         self._direct = signature.is_async and not filled and not signature.is_async_generator
@@ -66,7 +66,6 @@ class HandlerFunction:
             and not (signature.is_async or signature.is_async_generator or signature.is_generator)
             and not filled
             and self.context_name is None
-            and self._context_class is None
         )
 
     @property
@@ -78,7 +77,7 @@ class HandlerFunction:
         """Run the function with these arguments and return its value."""
         if self._direct:
             if self.context_name is not None:
-                kwargs[self.context_name] = (self._context_class or Context)(self.owner, exchange)
+                kwargs[self.context_name] = Context(self.owner, exchange)
             return await self.function(**kwargs)
         if self._threaded:
             value = await self.owner.pool.submit(self.function, kwargs)
@@ -95,13 +94,10 @@ class HandlerFunction:
             return await self._run(context, kwargs)
         from trunkline.server.dependencies import DependencyResolver
 
-        resolving = (self._context_class or Context)(self.owner, exchange)
-        async with DependencyResolver(self.signature, resolving) as resolved:
+        async with DependencyResolver(self.signature, Context(self.owner, exchange)) as resolved:
             return await self._run(context, {**kwargs, **resolved})
 
     def _context(self, exchange: Exchange) -> Context | BlockingContext:
-        if self._context_class is not None:
-            return self._context_class(self.owner, exchange)
         return BlockingContext(self.owner, exchange) if self._is_blocking else Context(self.owner, exchange)
 
     @property
@@ -210,9 +206,20 @@ def find_caller_error(group: ExceptionGroup[Exception]) -> HandlerError | Missin
     return None
 
 
-def _read(kind: type[Signature], function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
+def users_traceback(error: BaseException) -> str:
+    """Format an exception of a user's function, from the first frame outside this package on."""
+    import traceback
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
+
+
+def _read_signature(function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
     try:
-        return kind.of(
+        _reject_unbound_method(function, what)
+        return Signature.of(
             function,
             context_type=(Context, BlockingContext),
             exclude=exclude,
@@ -224,6 +231,19 @@ def _read(kind: type[Signature], function: Callable[..., object], what: str, exc
         if code is not None:
             error.add_note(f"defined in {code.co_filename}, line {code.co_firstlineno}")
         raise
+
+
+def _reject_unbound_method(function: Callable[..., object], what: str) -> None:
+    """Raise for a function that was decorated in the body of a class, where there is no object to call it with."""
+    code = getattr(function, "__code__", None)
+    outer = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if code is None or isinstance(function, MethodType) or not outer or outer.endswith("<locals>"):
+        return
+    if code.co_varnames[:1] == ("self",):
+        raise TypeError(
+            f"{what} is a method of a class, and self would be an argument: register the method of an object, "
+            f"as in server.add_tool(thing.{code.co_name})"
+        )
 
 
 def _text(piece: object) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,8 +24,10 @@ from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.extensions import APPS, SKILLS, TASKS, extensions_in, require_extension
 from trunkline.protocol.fields import hidden_fields
+from trunkline.protocol.methods import METHODS
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.revisions import Feature, Revision
+from trunkline.server.context import Context
 from trunkline.server.dispatch import root_server
 from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.msgspec_types import encode_hook
@@ -36,6 +39,7 @@ from trunkline.types import RequestParams
 
 __all__ = [
     "MethodHandler",
+    "answer_method",
     "capabilities",
     "discover_result",
     "find_resource",
@@ -79,6 +83,8 @@ def make_handlers(server: Server) -> dict[str, MethodHandler]:
             exchange.admitted.caller,
             cursor=params.cursor,
             stamp=server.stamp,
+            # Middleware reads and changes results.
+            encoded=not server.middleware,
         )
 
     return {
@@ -176,7 +182,8 @@ async def read_resource(
             return await server.call_mounted(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
         return await _read(found, exchange, params.uri, values)
     except ResourceNotFound as error:
-        data = {"uri": params.uri} if error.data is None else error.data
+        # Clients tell an unknown resource from other invalid params by the URI.
+        data = {"uri": params.uri, **error.data} if isinstance(error.data, dict) else error.data or {"uri": params.uri}
         raise _not_found(exchange.admitted.caller, error.message, data) from error
 
 
@@ -266,6 +273,31 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
     return await found.complete(exchange, argument.value, arguments)
 
 
+#: The capability that methods with this beginning belong to.
+_KINDS = MappingProxyType(
+    {"tools": "tools", "prompts": "prompts", "resources": "resources", "completion": "completions"}
+)
+
+
+def answer_method(server: Server, method: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> None:
+    """Answer a method of the protocol with a handler that takes the context and the params.
+
+    Raises:
+        ValueError: clients do not call such a method.
+    """
+    if not any(row.name == method and row.kind == "request" and row.to_server for row in METHODS):
+        raise ValueError(f"the protocol has no method {method!r} for clients to call; for your own, use @server.method")
+
+    async def serve(exchange: Exchange, params: t.RequestParams) -> Any:
+        return await handler(Context(server, exchange), params)
+
+    server.handlers[method] = serve
+    server.answered = server.answered | {method}
+    if (kind := _KINDS.get(method.partition("/")[0])) is not None:
+        server.announced = server.announced | {kind}
+    server._refresh()
+
+
 def capabilities(server: Server, revision: Revision, caller: Caller | None = None) -> dict[str, Any]:
     """Return the capabilities; a kind of definition is declared if there is one, or if it was announced.
 
@@ -278,7 +310,9 @@ def capabilities(server: Server, revision: Revision, caller: Caller | None = Non
     if registry.prompts or "prompts" in announced:
         declared["prompts"] = {"listChanged": True}
     if registry.resources or registry.templates or "resources" in announced or server.skills is not None:
-        declared["resources"] = {"subscribe": True, "listChanged": True}
+        # A server that reads resources with a handler of its own knows them by that handler alone.
+        subscribes = "resources/read" not in server.answered or "resources/subscribe" in server.answered
+        declared["resources"] = {**({"subscribe": True} if subscribes else {}), "listChanged": True}
     if registry.completions or server.fallback_completion is not None or "completions" in announced:
         declared["completions"] = {}
     if server.experimental:

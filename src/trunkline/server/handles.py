@@ -59,7 +59,7 @@ class _BaseHandle(Generic[T]):
         """Return the class and the type, without the text, which must not appear in logs."""
         return f"{type(self).__name__}[{self._opened.codec.name}]"
 
-    def __protocol_result__(self, uri: str) -> str:
+    def __protocol_result__(self) -> str:
         """Return the text, as the result of a handler that returns a handle."""
         return self._opened.id
 

@@ -84,9 +84,16 @@ class Listing:
         return self._visible is not None or self.variants is not None
 
     def page(
-        self, method: str, registry: RegistrySnapshot, caller: Caller, *, cursor: str | None, stamp: Raw | None
-    ) -> Raw:
-        """Return one page, encoded for the caller's revision.
+        self,
+        method: str,
+        registry: RegistrySnapshot,
+        caller: Caller,
+        *,
+        cursor: str | None,
+        stamp: Raw | None,
+        encoded: bool = True,
+    ) -> Any:
+        """Return one page, encoded for the caller's revision, or as the result of its method.
 
         Raises:
             InvalidParams: the cursor is not valid, or its item no longer exists.
@@ -99,8 +106,8 @@ class Listing:
         public = self._public and view is None and caller.origin.principal is None
         variant = self.variants is not None and self.variants.kind(caller)
         key = (method, registry.counter, caller.revision, view, cursor, public, apps, variant)
-        encoded = self._pages.get(key)
-        if encoded is None:
+        page = self._pages.get(key) if encoded else None
+        if page is None:
             names = [name for name in table if view is None or name in view]
             start = 0 if cursor is None else position_after(names, kind, cursor)
             shown = names[start : start + self._page_size]
@@ -111,9 +118,10 @@ class Listing:
                 ttl_ms=self._ttl_ms,
                 cache_scope="public" if public else "private",
             )
-            encoded = Raw(msgspec.json.encode(adapt_result(page, caller.revision, server_info=stamp)))
-            self._store(key, encoded)
-        return encoded
+            if encoded:
+                page = Raw(msgspec.json.encode(adapt_result(page, caller.revision, server_info=stamp)))
+                self._store(key, page)
+        return page
 
     def listed(self, registry: RegistrySnapshot, caller: Caller, definitions: Iterable[Any]) -> list[Any]:
         """Return definitions as listed to a caller; MCP Apps metadata is included only if the caller shows pages."""
@@ -138,7 +146,7 @@ class Listing:
             return False
         if self.variants is not None and not self.variants.is_visible(self.variants.kind(caller), definition):
             return False
-        # Only tools have this attribute, and compatibility classes may lack it.
+        # Only tools have this attribute.
         app = getattr(definition, "app", None)
         if app is not None and not app.for_model and not _declares_apps(caller):
             return False

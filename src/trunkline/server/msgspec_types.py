@@ -28,12 +28,13 @@ from trunkline.server.annotations import (
     survey,
 )
 from trunkline.server.validation_errors import (
+    MOST_PROBLEMS,
     InvalidArguments,
     InvalidResult,
-    check_names,
     describe_choices,
     explain_msgspec_error,
     join_path,
+    name_problems,
 )
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
 _STATIC_SCALARS = frozenset({int, str, float, bool, type(None), bytes})
-_DATETIME = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 _MISSING: Any = msgspec.UNSET
+#: Bytes of arguments that are searched for all their problems; of larger ones the first is told.
+_LARGEST_SEARCHED = 100_000
 _SCALARS: frozenset[Any] = frozenset({str, int, float, bool, datetime, date, time, timedelta})
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
@@ -74,14 +76,19 @@ _JSON_SCALARS = frozenset({int, bool, type(None)})  # They are their own JSON fo
 class MsgspecReader:
     """Reads JSON into one type: strictly first, then with coercion."""
 
-    __slots__ = ("_decode", "_kind", "_tree")
+    __slots__ = ("_decode", "_kind", "_tree", "shows_values", "strict")
 
-    def __init__(self, kind: object, *, store_defaults: bool = True) -> None:
+    def __init__(
+        self, kind: object, *, store_defaults: bool = True, strict: bool = False, shows_values: bool = False
+    ) -> None:
         """Create the decoder; msgspec raises TypeError here for types that it does not support.
 
         ``store_defaults`` is not needed if the type contains no dataclass, or if values are read only to be checked.
+        ``strict`` reads values as they are, without coercion; ``shows_values`` repeats rejected values in errors.
         """
         self._kind = kind
+        self.strict = strict
+        self.shows_values = shows_values
         decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_decode_hook).decode
         self._decode = _with_defaults(decode, survey((kind,))) if store_defaults else decode
         self._tree: Any = None
@@ -117,7 +124,7 @@ class MsgspecReader:
     def _schema(self, finish: Callable[[dict[str, object]], None] | None) -> dict[str, Any]:
         from trunkline.server.schemas import tidy
 
-        (schema,), definitions = msgspec.json.schema_components((self._kind,), schema_hook=_schema_hook)
+        schema, definitions = _schema_and_definitions(self._kind)
         if finish is not None:
             finish(definitions[schema["$ref"].rpartition("/")[2]])
         return tidy(schema, definitions, orders=self._orders())
@@ -140,18 +147,27 @@ class MsgspecReader:
         except DECODE_ERRORS:
             raise self._error(error) from None
         try:
-            value = coerce(value, self._description())
-            self._check(value)
+            if not self.strict:
+                value = coerce(value, self._description())
             return self._decode(msgspec.json.encode(value))
         except DECODE_ERRORS as second:
-            raise self._error(second) from None
+            raise self._error(second, value if len(bytes(raw)) <= _LARGEST_SEARCHED else None) from None
 
-    def _error(self, error: Exception) -> InvalidArguments:
-        path, message = self.explain(error)
-        return InvalidArguments(message, path=path)
+    def _error(self, error: Exception, value: Any = None) -> InvalidArguments:
+        """Return the error with all problems of a value, or the first if it is not known or large."""
+        from trunkline.server.argument_problems import find_problems
 
-    def _check(self, value: object) -> None:
-        """Check a value before it is read again; for subclasses."""
+        problems = self._name_problems(value)
+        if value is not None:
+            found = find_problems(
+                value, self._description(), hook=_decode_hook, orders=self._orders(), are_arguments=problems is not None
+            )
+            problems = [*(problems or ()), *(problem.explained(shows_value=self.shows_values) for problem in found)]
+        return InvalidArguments.of((problems or [self.explain(error)])[:MOST_PROBLEMS])
+
+    def _name_problems(self, value: object) -> list[tuple[str, str]] | None:
+        """Return the unknown and missing arguments; None if the value is no arguments."""
+        return None
 
 
 class MsgspecArguments(MsgspecReader):
@@ -166,6 +182,7 @@ class MsgspecArguments(MsgspecReader):
         """
         self._fields = tuple(fields)
         self._kind = self._tree = None
+        self.strict, self.shows_values = False, True
         self._decode = self._decode_first
         if not all(_is_always_supported(annotation) for _, annotation, _ in self._fields):
             self._build(store_defaults=True)
@@ -174,6 +191,8 @@ class MsgspecArguments(MsgspecReader):
         super().__init__(
             msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True),
             store_defaults=store_defaults,
+            strict=self.strict,
+            shows_values=self.shows_values,
         )
 
     def _decode_first(self, raw: bytes | msgspec.Raw) -> Any:
@@ -236,10 +255,12 @@ class MsgspecArguments(MsgspecReader):
             self._build()
         return self._schema(finish)
 
-    def _check(self, value: object) -> None:
-        if isinstance(value, dict):
-            required = [name for name, _, default in self._fields if default is _MISSING]
-            check_names(value, [name for name, _, _ in self._fields], required=required)
+    def _name_problems(self, value: object) -> list[tuple[str, str]] | None:
+        if not isinstance(value, dict):
+            return []
+        required = [name for name, _, default in self._fields if default is _MISSING]
+        problems = name_problems(value, [name for name, _, _ in self._fields], required=required)
+        return [("", problem) for problem in problems]
 
 
 def _with_defaults(
@@ -314,9 +335,18 @@ def _cached_schema(annotation: Any, written: str) -> dict[str, Any] | None:
         return None
     from trunkline.server.schemas import declared_orders, tidy
 
-    (schema,), definitions = msgspec.json.schema_components((annotation,), schema_hook=_schema_hook)
+    schema, definitions = _schema_and_definitions(annotation)
     tidied = tidy(schema, definitions, orders=declared_orders(found))
     return None if "$defs" in tidied else tidied
+
+
+def _schema_and_definitions(annotation: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    from trunkline.server.schemas import add_formats
+
+    (schema,), definitions = msgspec.json.schema_components((annotation,), schema_hook=_schema_hook)
+    if not survey((annotation,)).classes.isdisjoint((datetime, time)):
+        add_formats(schema, definitions, msgspec.inspect.type_info(annotation))
+    return schema, definitions
 
 
 def _is_always_supported(annotation: object) -> bool:
@@ -348,7 +378,7 @@ def adapt(annotation: Any, default: Any = _MISSING) -> Any:
     if optional is not None:
         # msgspec rejects constraints on a union; on its only member that is not None they mean the same.
         return _annotated(adapt(optional), meta) | None
-    adapted = _annotated(_DATETIME if inner is datetime else inner, meta)
+    adapted = _annotated(inner, meta)
     return adapted | None if default is None else adapted
 
 

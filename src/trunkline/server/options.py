@@ -1,6 +1,6 @@
 """Reading keyword arguments into an options record; unknown names are rejected with the closest known one.
 
-Keywords of other frameworks are translated by ``trunkline.compat``, which is imported on first use.
+Keywords of other frameworks are translated by ``trunkline.keywords``, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trunkline.server.validation_errors import did_you_mean
 
 if TYPE_CHECKING:
     import trunkline.types as t
-    from trunkline.compat.keywords import Place
+    from trunkline.keywords import Place
     from trunkline.server.prompts import PromptOptions
     from trunkline.server.resources import ResourceOptions
     from trunkline.server.task_options import TaskDeclaration
@@ -68,6 +68,7 @@ class ToolKeywords(ComponentKeywords, total=False):
     annotations: t.ToolAnnotations | Mapping[str, object] | None
     input_schema: Mapping[str, object] | None
     output_schema: Mapping[str, object] | UnsetType | None
+    checked: bool | None
     exclude_args: Sequence[str] | None
     timeout: float | None
     single_use: bool | None
@@ -104,7 +105,7 @@ def own_options(place: Place, given: Mapping[str, object], known: Container[str]
     """Return the options under our names, translated if one of them is not ours."""
     if all(name in known for name in given):
         return dict(given)
-    from trunkline.compat import translate
+    from trunkline.keywords import translate
 
     return translate(place, given, known)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -108,9 +108,6 @@ class PromptDefinition:
 
     __slots__ = ("_listed", "function", "mounted_by", "name", "options", "scopes", "source")
 
-    #: The class of the function; ``trunkline.compat`` has others.
-    _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
-
     def __init__(self, function: Callable[..., object], options: PromptOptions, *, owner: Server) -> None:
         """Create a prompt from a function."""
         name = options.name or getattr(function, "__name__", "")
@@ -119,7 +116,7 @@ class PromptDefinition:
         self.name: str = name
         self.options: PromptOptions = options
         self.scopes: tuple[str, ...] = options.scopes
-        self.function: HandlerFunction = self._function_class(
+        self.function: HandlerFunction = HandlerFunction(
             function, owner=owner, what=f"prompt {name!r}", thread=options.thread
         )
         self.mounted_by: tuple[Server, ...] = ()

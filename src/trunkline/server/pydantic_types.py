@@ -2,23 +2,46 @@
 
 pydantic is never imported here, only used if the program has imported it. Arguments are read through one `TypeAdapter`
 over a `TypedDict` made of the parameters, so that any parameter name works and the result is the keyword arguments.
-Its errors are rewritten: without links, and without the values.
+Its errors are rewritten by `pydantic_errors`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
 from trunkline.server.annotations import optional_of, pydantic_module, strip_annotated, survey
 from trunkline.server.msgspec_types import json_default
-from trunkline.server.validation_errors import InvalidArguments, check_names, join_path, json_kind
+from trunkline.server.pydantic_errors import explain_errors, steps_and_branches
+from trunkline.server.validation_errors import MOST_PROBLEMS, InvalidArguments, name_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["PydanticArguments", "PydanticReader", "explain_pydantic_error", "is_field", "merge_field"]
+__all__ = [
+    "PydanticArguments",
+    "PydanticReader",
+    "is_field",
+    "make_arguments",
+    "merge_field",
+]
 
 _META = (
     "gt",
@@ -33,18 +56,25 @@ _META = (
     "description",
     "examples",
 )
-#: Errors whose message is complete; for the others the JSON type of the value is added.
-_CONSTRAINTS = ("greater_than", "less_than", "multiple_of", "too_short", "too_long", "pattern_mismatch")
+#: By location: the object that had a null there, and the errors.
+_Nulls: TypeAlias = "dict[tuple[Any, ...], tuple[dict[Any, Any], list[dict[str, Any]]]]"
+_NAMES = ("extra_forbidden", "missing")
 
 
 class PydanticReader:
     """Reads JSON into one type with pydantic's lenient rules; also accepts JSON inside strings."""
 
-    __slots__ = ("_adapter",)
+    __slots__ = ("_adapter", "_shape", "shows_values", "strict")
 
     def __init__(self, kind: object) -> None:
         """Create the adapter; pydantic raises an error here for types that it does not support."""
-        self._adapter = pydantic_module().TypeAdapter(kind)
+        self._adapter = pydantic_module().TypeAdapter(_with_known_typed_dicts(kind))
+        #: The schema, once an error was explained by it.
+        self._shape: dict[str, Any] | None = None
+        #: Whether values are read by pydantic's strict rules for JSON.
+        self.strict = False
+        #: Whether errors repeat rejected values.
+        self.shows_values = False
 
     def read(self, raw: bytes | msgspec.Raw) -> Any:
         """Read bytes.
@@ -54,7 +84,7 @@ class PydanticReader:
         """
         raw = bytes(raw)
         try:
-            return self._adapter.validate_json(raw)
+            return self._adapter.validate_json(raw, strict=self.strict or None)
         except ValueError as refusal:
             return self._read_again(raw, refusal)
 
@@ -90,23 +120,30 @@ class PydanticReader:
         return tidy(schema, definitions)
 
     def _read_again(self, raw: bytes, refusal: Any) -> Any:
-        """Read again, with rejected strings that contain JSON replaced by their contents."""
+        """Read again, with rejected strings that contain JSON replaced by their contents, and without rejected nulls.
+
+        CrewAI and others send null for every optional argument that the model left out: the default is taken then.
+        """
         try:
             value = msgspec.json.decode(raw)
-            again = _unpacked(value, [error["loc"] for error in refusal.errors(include_url=False)])
-            if again:
+            errors = refusal.errors(include_url=False)
+            nulls = {} if self.strict else _drop_nulls(value, errors)
+            if not self.strict and (_unpacked(value, [error["loc"] for error in errors]) or nulls):
                 return self._adapter.validate_json(msgspec.json.encode(value))
         except msgspec.DecodeError:
             raise InvalidArguments("not JSON") from None
         except RecursionError:
             raise InvalidArguments("nested too deeply") from None
         except ValueError as second:
-            refusal = second
-        self._reject(refusal)
+            again = cast("Any", second).errors(include_url=False)
+            errors = [restored for error in again for restored in _restore_nulls(error, nulls, value)]
+        raise InvalidArguments.of(self._problems(errors, value)) from None
 
-    def _reject(self, refusal: Any) -> None:
-        path, sentence = explain_pydantic_error(refusal)
-        raise InvalidArguments(sentence, path=path) from None
+    def _problems(self, errors: list[dict[str, Any]], value: Any) -> list[tuple[str, str]]:
+        """Return the path and the message of each error."""
+        if self._shape is None:
+            self._shape = self._generate("validation")
+        return explain_errors(errors, value, self._shape, shows_values=self.shows_values)[:MOST_PROBLEMS]
 
 
 class PydanticArguments(PydanticReader):
@@ -122,6 +159,7 @@ class PydanticArguments(PydanticReader):
         """
         self._fields = tuple(fields)
         super().__init__(_typed_dict(self._fields))
+        self.shows_values = True
 
     def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
         """Read arguments into keyword arguments.
@@ -146,17 +184,41 @@ class PydanticArguments(PydanticReader):
                 field["default"] = known
         return self._tidy(schema)
 
-    def _reject(self, refusal: Any) -> None:
-        errors = refusal.errors(include_url=False, include_context=False)
-        names = {error["type"]: True for error in errors if len(error["loc"]) == 1}
-        if "extra_forbidden" in names or "missing" in names:
-            schema = self._generate("validation")
-            unknown = [
-                error["loc"][0] for error in errors if error["type"] == "extra_forbidden" and len(error["loc"]) == 1
-            ]
-            missing = [error["loc"][0] for error in errors if error["type"] == "missing" and len(error["loc"]) == 1]
-            check_names(unknown, schema["properties"], required=missing)
-        super()._reject(refusal)
+    def _problems(self, errors: list[dict[str, Any]], value: Any) -> list[tuple[str, str]]:
+        names = {
+            kind: [error["loc"][0] for error in errors if error["type"] == kind and len(error["loc"]) == 1]
+            for kind in _NAMES
+        }
+        if not any(names.values()):
+            return super()._problems(errors, value)
+        unknown, missing = names.values()
+        problems = name_problems(unknown, self._generate("validation")["properties"], required=missing)
+        others = [error for error in errors if error["type"] not in _NAMES or len(error["loc"]) > 1]
+        return [("", problem) for problem in problems] + super()._problems(others, value)
+
+
+def make_arguments(given: Iterable[tuple[str, object, object]], label: str) -> PydanticArguments:
+    """Return the reader of a function's arguments from (name, annotation, default) of each parameter.
+
+    Raises:
+        TypeError: pydantic does not support the type of a parameter; the message names it.
+    """
+    fields: list[tuple[str, Any, Any]] = []
+    for name, annotation, default in given:
+        try:
+            adapted, default = merge_field(annotation, default)
+            fields.append((name, adapted, default))
+            PydanticArguments(fields[-1:])
+        except (TypeError, RuntimeError) as error:
+            reason = str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
+            if "typing_extensions." in reason:
+                # pydantic names the fix itself.
+                raise TypeError(f"{label}: parameter {name!r}: {reason[0].lower()}{reason[1:]}") from error
+            raise TypeError(
+                f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so use a type that "
+                "pydantic supports, such as a dataclass or a pydantic model"
+            ) from error
+    return PydanticArguments(fields)
 
 
 def is_field(value: object) -> bool:
@@ -182,7 +244,9 @@ def merge_field(annotation: Any, default: Any) -> tuple[Any, Any]:
         inner = Annotated[inner, _as_field(item) if isinstance(item, msgspec.Meta) else item]
     if is_field(default):
         return Annotated[inner, default], msgspec.UNSET if default.is_required() else default
-    return (inner | None if default is None else inner), default
+    # A union that has None already would have its schema doubled by another one.
+    is_nullable = optional is not None or NoneType in get_args(strip_annotated(inner)[0])
+    return (inner | None if default is None and not is_nullable else inner), default
 
 
 def _as_field(meta: msgspec.Meta) -> Any:
@@ -196,13 +260,58 @@ def _typed_dict(fields: Sequence[tuple[str, object, object]]) -> Any:
 
     pydantic = pydantic_module()
     members: dict[str, Any] = {
-        name: note if default is msgspec.UNSET else typing_extensions.NotRequired[note]
+        name: known if default is msgspec.UNSET else typing_extensions.NotRequired[known]
         for name, note, default in fields
+        for known in (_with_known_typed_dicts(note),)
     }
     make: Any = typing_extensions.TypedDict
     kind = make("Arguments", members)
     kind.__pydantic_config__ = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
     return kind
+
+
+def _with_known_typed_dicts(annotation: Any, replaced: dict[Any, Any] | None = None) -> Any:
+    """Return a type with each `typing.TypedDict` in it, which pydantic rejects before Python 3.12, made again.
+
+    One that contains itself, or is a member of another class, is left to pydantic, whose error names the remedy.
+    """
+    if sys.version_info >= (3, 12):
+        return annotation
+    replaced = {} if replaced is None else replaced
+    origin = get_origin(annotation)
+    if is_typeddict(annotation) and type(annotation).__module__ == "typing":
+        if annotation not in replaced:
+            replaced[annotation] = annotation
+            replaced[annotation] = _known_typed_dict(annotation, replaced)
+        return replaced[annotation]
+    if origin is Annotated:
+        known = _with_known_typed_dicts(annotation.__origin__, replaced)
+        return annotation if known is annotation.__origin__ else Annotated[known, *annotation.__metadata__]
+    if origin is None or origin is Literal:
+        return annotation
+    parts = get_args(annotation)
+    known_parts = tuple(_with_known_typed_dicts(part, replaced) for part in parts)
+    if all(known is part for known, part in zip(known_parts, parts, strict=True)):
+        return annotation
+    made: Any = Union if origin is UnionType else origin
+    return made[known_parts]
+
+
+def _known_typed_dict(kind: Any, replaced: dict[Any, Any]) -> Any:
+    import typing_extensions
+
+    members: dict[str, Any] = {}
+    for name, note in get_type_hints(kind, include_extras=True).items():
+        origin = get_origin(note)
+        is_optional = name in kind.__optional_keys__ and origin is not Required
+        member = _with_known_typed_dicts(get_args(note)[0] if origin in (Required, NotRequired) else note, replaced)
+        members[name] = NotRequired[member] if is_optional or origin is NotRequired else member
+    make: Any = typing_extensions.TypedDict
+    known = make(kind.__name__, members)
+    known.__doc__, known.__module__ = kind.__doc__, kind.__module__
+    if hasattr(kind, "__pydantic_config__"):
+        known.__pydantic_config__ = kind.__pydantic_config__
+    return known
 
 
 def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
@@ -226,31 +335,28 @@ def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
     return changed
 
 
-def explain_pydantic_error(refusal: Any) -> tuple[str, str]:
-    """Return the path and the message for the first error of pydantic."""
-    error = refusal.errors(include_url=False)[0]
-    return join_path(error["loc"]), _sentence(error)
+def _drop_nulls(value: Any, errors: list[dict[str, Any]]) -> _Nulls:
+    """Remove, in place, the members of objects that were rejected as null; return them by location."""
+    rejected: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for error in errors:
+        if error["input"] is None:
+            rejected.setdefault(tuple(steps_and_branches(error, value)[0]), []).append(error)
+    dropped: _Nulls = {}
+    for steps, reasons in rejected.items():
+        holder = value
+        for step in steps[:-1]:
+            holder = holder[step]
+        if steps and isinstance(holder, dict) and holder.get(steps[-1], ...) is None:
+            del holder[steps[-1]]
+            dropped[steps] = (holder, reasons)
+    return dropped
 
 
-def _sentence(error: dict[str, Any]) -> str:
-    kind, message = error["type"], error["msg"]
-    if kind == "json_invalid":
-        return "not JSON"
-    if kind == "missing":
-        return "missing"
-    if kind == "extra_forbidden":
-        return "unknown member"
-    if kind == "union_tag_invalid":
-        return f"expected one of the tags {error['ctx']['expected_tags']}"
-    if not message.startswith("Input should "):
-        return str(message.removeprefix("Value error, ").removeprefix("Assertion failed, "))
-    wanted = message.removeprefix("Input should be ").removeprefix("Input should ").replace("a valid ", "a ")
-    wanted = wanted.replace("a integer", "an integer").replace("a array", "an array").replace("a object", "an object")
-    if any(part in kind for part in _CONSTRAINTS):
-        return f"expected something {wanted}"
-    if kind in ("enum", "literal_error"):
-        # A wrong choice is mostly of the right type.
-        return f"expected {wanted}"
-    if kind.endswith(("_type", "_parsing")) or kind == "int_from_float":
-        wanted = wanted.partition(", ")[0]
-    return f"expected {wanted}, got {json_kind(error['input'])}"
+def _restore_nulls(error: dict[str, Any], dropped: _Nulls, value: Any) -> list[dict[str, Any]]:
+    """Return the errors that the null at this place had, if there is no default for it; otherwise the given one."""
+    steps = tuple(steps_and_branches(error, value)[0])
+    if error["type"] != "missing" or steps not in dropped:
+        return [error]
+    holder, reasons = dropped[steps]
+    holder[steps[-1]] = None
+    return reasons

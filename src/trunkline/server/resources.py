@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -47,16 +47,13 @@ class _Readable:
 
     __slots__ = ("function", "mounted_by", "name", "options", "scopes", "source", "uri")
 
-    #: The class of the function; ``trunkline.compat`` has others.
-    _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
-
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         self.uri: str = uri
         self.options: ResourceOptions = replace(options, annotations=_annotations(options.annotations))
         self.scopes: tuple[str, ...] = options.scopes
         name = options.name or getattr(function, "__name__", uri)
         self.name: str | Any = uri if name == "<lambda>" else name
-        self.function: HandlerFunction = self._function_class(
+        self.function: HandlerFunction = HandlerFunction(
             function, owner=owner, what=f"resource {uri!r}", thread=options.thread
         )
         self.mounted_by: tuple[Server, ...] = ()
@@ -81,7 +78,7 @@ class _Readable:
         if hasattr(value, "contents"):
             from trunkline.server.foreign_types import recognise
 
-            value = recognise(value, uri)
+            value = recognise(value)
         if not isinstance(value, t.ReadResourceResult):
             value = t.ReadResourceResult(contents=to_contents(value, uri, mime_type=options.mime_type))
         if options.ttl_ms is None and options.cache_scope is None:

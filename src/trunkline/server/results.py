@@ -132,11 +132,9 @@ class Image(_Media):
     _default = "image/png"
     _family = "image"
 
-    def to_image_content(self) -> ImageContent:
+    def to_block(self) -> ImageContent:
         """Return the image as a content block."""
         return ImageContent(data=self._base64(), mime_type=self.mime_type, annotations=self.annotations)
-
-    to_block = to_image_content
 
 
 class Audio(_Media):
@@ -146,11 +144,9 @@ class Audio(_Media):
     _default = "audio/wav"
     _family = "audio"
 
-    def to_audio_content(self) -> AudioContent:
+    def to_block(self) -> AudioContent:
         """Return the audio as a content block."""
         return AudioContent(data=self._base64(), mime_type=self.mime_type, annotations=self.annotations)
-
-    to_block = to_audio_content
 
 
 class File(_Media):
@@ -172,14 +168,12 @@ class File(_Media):
         super().__init__(path, data, format, mime_type=mime_type, annotations=annotations)
         self.name: str = name or (os.path.basename(self.path) if self.path else _NAMELESS)
 
-    def to_resource_content(self) -> EmbeddedResource:
+    def to_block(self) -> EmbeddedResource:
         """Return the file as an embedded resource; its URI has the name, but no folder of this machine."""
         from urllib.parse import quote
 
         contents = _media_contents(self, f"file:///{quote(self.name, safe='')}")
         return EmbeddedResource(resource=contents, annotations=self.annotations)
-
-    to_block = to_resource_content
 
 
 class ToolResult:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -118,7 +119,7 @@ def _translated(options: Mapping[str, object]) -> Mapping[str, object]:
     """Return options with those of other frameworks translated."""
     if "show_banner" not in options:
         return options
-    from trunkline.compat import translate
+    from trunkline.keywords import translate
 
     return translate("run", options, ())
 
@@ -127,13 +128,36 @@ async def run_async(server: Server, transport: str | None, **options: object) ->
     """Run a server in the running event loop."""
     server.check_apps()
     metrics = options.pop("metrics", None)
-    if metrics is None:
-        await _run_transport(server, transport, options)
-        return
-    from trunkline.server.telemetry import metrics_listener
+    with _blocking_calls_reported(server.limits.blocking_seconds):
+        if metrics is None:
+            await _run_transport(server, transport, options)
+            return
+        from trunkline.server.telemetry import metrics_listener
 
-    async with metrics_listener([server], metrics):  # type: ignore[arg-type]  # checked when it is parsed
-        await _run_transport(server, transport, options)
+        async with metrics_listener([server], metrics):  # type: ignore[arg-type]  # checked when it is parsed
+            await _run_transport(server, transport, options)
+
+
+@contextmanager
+def _blocking_calls_reported(seconds: float) -> Iterator[None]:
+    """Warn of functions that block the running event loop for this long; 0 does not.
+
+    The thread imports what it needs when the server already serves.
+    """
+    loop, loop_thread, stop = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
+
+    def watch() -> None:
+        if not stop.wait(seconds / 2):
+            from trunkline.server.loop_monitor import watch_loop
+
+            watch_loop(loop, loop_thread, seconds, stop)
+
+    if seconds > 0:
+        threading.Thread(target=watch, name="trunkline loop monitor", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 async def _run_transport(server: Server, transport: str | None, given: Mapping[str, object]) -> None:
@@ -148,17 +172,17 @@ async def _run_transport(server: Server, transport: str | None, given: Mapping[s
         raise ConfigError(f"the transport {transport!r} is unknown; use one of stdio, {', '.join(_HTTP)}")
     if given:
         raise TypeError(f"the stdio transport has no option {', '.join(sorted(given))}{_nearest(given)}")
-    if server.auth is not None:
-        raise ConfigError(
-            "auth= works only over HTTP; over stdio, the client passes credentials in the server's environment. Leave "
-            'auth= out, or serve with run("http")'
-        )
     if sys.platform == "win32":
         raise ConfigError(
             "stdio servers do not run on Windows, where an event loop cannot wait for pipes; use Linux or macOS"
         )
     from trunkline.transports.stdio import StdioLink
 
+    if server.auth is not None:
+        # The specification: over stdio authorization does not apply. Whoever starts the process may do what it may do.
+        log.warning(
+            "%s has auth=, which applies over HTTP; over stdio the user of this process is the caller", server.name
+        )
     link = StdioLink.claim(server.limits)
     if server.metrics is not None:
         link.count_bytes(server.metrics.received, server.metrics.sent)

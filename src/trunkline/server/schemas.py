@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from msgspec import inspect as mi
+
     from trunkline.server.annotations import TypeSurvey
 
-__all__ = ["declared_order", "declared_orders", "tidy"]
+__all__ = ["add_formats", "declared_order", "declared_orders", "tidy"]
 
 Schema = dict[str, Any]
 Orders = dict[frozenset[Any], list[Any]]
@@ -39,6 +41,57 @@ def declared_orders(found: TypeSurvey) -> Orders:
 def declared_order(values: list[object], orders: Orders) -> list[Any]:
     """Return choices in their declared order, if it is known."""
     return orders.get(frozenset(map(_key, values)), values)
+
+
+def add_formats(schema: Schema, definitions: dict[str, Schema], kind: mi.Type) -> None:
+    """Add, in place, the format of dates and times at any depth; msgspec has none unless the time zone is decided."""
+    records: dict[Any, Any] = {}
+    _add_formats(schema, kind, records)
+    pending = list(records.values())
+    while pending:
+        record = pending.pop()
+        before = set(records)
+        names = {field.encode_name for field in record.fields}
+        for body in definitions.values():
+            members = body.get("properties", {})
+            if body.get("title") == getattr(record.cls, "__name__", None) and names <= members.keys():
+                for field in record.fields:
+                    _add_formats(members[field.encode_name], field.type, records)
+        pending += [records[cls] for cls in records.keys() - before]
+
+
+def _add_formats(schema: Schema, kind: mi.Type, records: dict[Any, Any]) -> None:
+    from msgspec import inspect as mi
+
+    if isinstance(kind, mi.Metadata):
+        _add_formats(schema, kind.type, records)
+    elif isinstance(kind, mi.UnionType):
+        for part in kind.types:
+            # At most one member of a union is text, an array or an object without a name.
+            same_kind = [each for each in schema.get("anyOf", ()) if each.get("type") == _json_type(part)]
+            _add_formats(same_kind[0] if same_kind else {}, part, records)
+    elif isinstance(kind, mi.DateTimeType | mi.TimeType):
+        schema.setdefault("format", "time" if isinstance(kind, mi.TimeType) else "date-time")
+    elif hasattr(kind, "fields"):
+        records.setdefault(kind.cls, kind)  # type: ignore[attr-defined]
+    elif isinstance(kind, mi.TupleType):
+        for item, part in zip(schema.get("prefixItems", ()), kind.item_types, strict=False):
+            _add_formats(item, part, records)
+    elif isinstance(kind, mi.CollectionType | mi.DictType):
+        inner = kind.value_type if isinstance(kind, mi.DictType) else kind.item_type
+        _add_formats(
+            schema.get("additionalProperties" if isinstance(kind, mi.DictType) else "items", {}), inner, records
+        )
+
+
+def _json_type(kind: mi.Type) -> str:
+    from msgspec import inspect as mi
+
+    while isinstance(kind, mi.Metadata):
+        kind = kind.type
+    if isinstance(kind, mi.DictType):
+        return "object"
+    return "array" if isinstance(kind, mi.CollectionType | mi.TupleType) else "string"
 
 
 def tidy(schema: Schema, definitions: dict[str, Schema], *, orders: Orders | None = None) -> Schema:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
 import msgspec
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.backplane.interface import Backplane
     from trunkline.protocol.extension_definition import Extension
+    from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
     from trunkline.server.handle_service import HandleService
@@ -83,8 +84,8 @@ class Server(ComponentRegistry):
     metrics: ServerMetrics | None = None
     #: Whether the server is stopping: running requests finish, new ones are rejected.
     draining: bool = False
-    #: Whether a program that has loaded OpenTelemetry gets a span for each request.
-    traces_requests: ClassVar[bool] = True
+    #: The methods that ``answer`` gave a handler.
+    answered: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Server(ComponentRegistry):
         **options: Unpack[ServerOptions],
     ) -> None:
         """Define a server; nothing runs until ``run``, ``serve`` or ``accept`` is called."""
-        options = read_options(options)
+        options = read_options(options, lifespan, middleware)
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
         self.limits: Limits = server_limits(limits or Limits(), options.get("list_page_size"))
         self.info: t.Implementation = server_info(name, version, options)
@@ -110,6 +111,7 @@ class Server(ComponentRegistry):
         #: Whether tools send a value that is not an object as ``{"result": …}`` in every revision, so that a tool's
         #: results always have the same shape; False sends the bare value where the revision allows it.
         self.wraps_results: bool = options.get("wrap_results", True)
+        self.strict_arguments: bool = options.get("strict_arguments", False)
         self.cache_ttl_ms: int = options.get("cache_ttl_ms", 0)
         #: Authenticates requests over HTTP; None accepts all of them.
         self.auth: ServerAuth | None = options.get("auth")
@@ -211,7 +213,7 @@ class Server(ComponentRegistry):
 
     def _find_telemetry(self) -> None:
         """Observe requests from now on if the program traces, or its log lines name requests; once for a connection."""
-        traces = "opentelemetry.trace" in sys.modules and self.traces_requests and _program_traces()
+        traces = "opentelemetry.trace" in sys.modules and _program_traces()
         logs = any(getattr(handler, "shows_requests", False) for handler in logging.root.handlers)
         if traces or logs:
             from trunkline.server.telemetry import observe_requests
@@ -268,45 +270,25 @@ class Server(ComponentRegistry):
 
         await run_async(self, transport, **options)
 
-    async def run_stdio_async(self) -> None:
-        """Serve over stdio inside a running event loop; the same as ``run_async()``."""
-        await self.run_async()
-
     def asgi(self, path: str | None = None, **options: Unpack[AsgiOptions]) -> Endpoint:
         """Return an ASGI application that serves both eras at a path (``/mcp``), to run or to mount in another."""
         from trunkline.server.http import make_endpoint
 
         return make_endpoint(self, path or self.http_options.get("streamable_http_path") or "/mcp", options)
 
-    # --- names that users know from elsewhere ------------------------------------------------------------------------
+    def answer(self, method: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> None:
+        """Answer a method of the protocol with a handler of your own, instead of from what is registered.
 
-    def http_app(self, path: str | None = None, transport: str = "http", **options: Unpack[AsgiOptions]) -> Endpoint:
-        """Return an ASGI application; the same as ``asgi``, or as ``sse_app`` if the transport is ``"sse"``."""
-        return self.sse_app(path, **options) if transport == "sse" else self.asgi(path, **options)
+        This is for adapters: a server of another framework, a proxy. The handler takes the context and the params in
+        the type of the method, and returns its result, both as in ``trunkline.types``; the capability that the method
+        belongs to is declared.
 
-    def streamable_http_app(
-        self, *, streamable_http_path: str | None = None, **options: Unpack[AsgiOptions]
-    ) -> Endpoint:
-        """Return an ASGI application; the same as ``asgi``."""
-        return self.asgi(streamable_http_path, **options)
+        Raises:
+            ValueError: clients do not call such a method.
+        """
+        from trunkline.server.handlers import answer_method
 
-    def sse_app(self, path: str | None = None, **options: Unpack[AsgiOptions]) -> Endpoint:
-        """Return an ASGI application that serves the oldest transport at ``/sse`` and ``/messages``, and all others."""
-        options.setdefault("sse_path", path or "/sse")
-        options.setdefault("message_path", "/messages")
-        return self.asgi(**options)
-
-    async def run_http_async(self, transport: str = "http", **options: Unpack[HttpOptions]) -> None:
-        """Serve over HTTP inside a running event loop."""
-        await self.run_async(transport, **options)
-
-    async def run_streamable_http_async(self, **options: Unpack[HttpOptions]) -> None:
-        """Serve over HTTP inside a running event loop."""
-        await self.run_async("http", **options)
-
-    async def run_sse_async(self, **options: Unpack[HttpOptions]) -> None:
-        """Serve over HTTP inside a running event loop, with the oldest transport at ``/sse`` and ``/messages``."""
-        await self.run_async("sse", **options)
+        answer_method(self, method, handler)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware function, inside those added before."""
@@ -397,14 +379,16 @@ class Server(ComponentRegistry):
         self, servers: Sequence[Server], exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
     ) -> T:
         from trunkline.server.context import Context
-        from trunkline.server.dispatch import ServerRequest, wrap_middleware
+        from trunkline.server.dispatch import ServerRequest, check_middleware_result, wrap_middleware
 
         async def handle(request: ServerRequest) -> Any:
             return await last(request.params)
 
         chain = wrap_middleware([each for server in servers for each in server.middleware], handle)
-        context = (servers[-1]._context_class or Context)(servers[-1], exchange)
+        context = Context(servers[-1], exchange)
         result: T = await chain(ServerRequest(exchange.method, params, context))
+        if exchange.method not in self.custom_methods:
+            check_middleware_result(result, exchange.method)
         return result
 
     def elicitor_for(self, exchange: Exchange) -> Elicitor:

@@ -58,6 +58,7 @@ class ServerOptions(TypedDict, total=False):
     on_duplicate: OnDuplicate
     mask_error_details: bool
     wrap_results: bool
+    strict_arguments: bool
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
@@ -103,15 +104,17 @@ def http_options(options: Mapping[str, object]) -> dict[str, Any]:
     return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
+#: The flags of the code of generator, coroutine and async generator functions, as `inspect` has them.
+_NOT_A_CONTEXT_MANAGER = 0x20 | 0x80 | 0x200
 #: The named parameters of ``Server``, besides its options.
 _PARAMETERS = ("name", "instructions", "version", "lifespan", "middleware", "limits")
 
 
-def read_options(given: ServerOptions) -> ServerOptions:
+def read_options(given: ServerOptions, lifespan: object, middleware: object) -> ServerOptions:
     """Return the validated options under Trunkline's names.
 
     Raises:
-        TypeError: an option is unknown; the message names the closest one.
+        TypeError: an option is unknown, and the message names the closest one; or a function cannot be used.
         ConfigError: an option has an invalid value.
     """
     known = ServerOptions.__annotations__
@@ -122,6 +125,7 @@ def read_options(given: ServerOptions) -> ServerOptions:
         if value is not None:
             options[name] = value
     _check(options)
+    _check_functions(lifespan, middleware)
     return options  # type: ignore[return-value]
 
 
@@ -137,7 +141,29 @@ def _check(options: Mapping[str, Any]) -> None:
     unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
     if unknown:
         raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")
+    if isinstance(options.get("tasks"), bool):
+        raise ConfigError("tasks= says where tasks are stored; which tools run as tasks is said with task=True on each")
     handles = options.get("handles")
     is_store = all(hasattr(handles, name) for name in ("create", "load", "save", "delete"))
     if handles is not None and not is_store and not isinstance(handles, str | os.PathLike):
         raise ConfigError("handles= must be the path of an SQLite file, or a store with the methods of HandleStore")
+
+
+def _check_functions(lifespan: object, middleware: object) -> None:
+    """Reject a lifespan and middleware that would fail at the first request only.
+
+    Raises:
+        TypeError: the text says what to write.
+    """
+    for each in () if callable(middleware) else middleware:  # type: ignore[attr-defined]
+        if not callable(each):
+            raise TypeError(
+                f"middleware= takes functions `async (request, call_next)`; an object of {type(each).__name__} is none"
+            )
+    if callable(middleware):
+        raise TypeError(f"middleware= takes a list of functions: write [{getattr(middleware, '__name__', '...')}]")
+    if lifespan is not None and not callable(lifespan):
+        raise TypeError(f"lifespan= takes a function of the server, not {type(lifespan).__name__}")
+    if getattr(getattr(lifespan, "__code__", None), "co_flags", 0) & _NOT_A_CONTEXT_MANAGER:
+        name = getattr(lifespan, "__name__", "")
+        raise TypeError(f"lifespan={name} is no context manager: decorate {name} with @contextlib.asynccontextmanager")

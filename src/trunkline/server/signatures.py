@@ -83,8 +83,7 @@ class PydanticResult(UntypedResult):
 def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Return how results with a return annotation are described and checked."""
     if _is_builtin(annotation):
-        # Cached, since tools share few of them. The repr is part of the key: `int | str` equals `str | int`, but their
-        # schemas list the types in a different order.
+        # Cached by the repr, too: `int | str` equals `str | int`, but their schemas list the types in different orders.
         return _builtin_result(annotation, "" if type(annotation) is type else repr(annotation), content_types)
     return _make_result(annotation, content_types)
 
@@ -196,7 +195,7 @@ def _has_content(annotation: object, content_types: tuple[type, ...]) -> bool:
 
 
 def _result_error(error: ValueError) -> InvalidResult:
-    from trunkline.server.pydantic_types import explain_pydantic_error
+    from trunkline.server.pydantic_errors import explain_pydantic_error
 
     if not hasattr(error, "errors"):
         return InvalidResult(f"cannot be encoded as JSON: {error}")
@@ -313,13 +312,9 @@ class Signature:
         self._given = self._sort(raw, hints, contexts=contexts, exclude=exclude)
         handles = handles_module()
         self.handles = () if handles is None else handles.take_parameters(self._given, label)
-        self._arguments = self._read_arguments(label)
+        self._arguments = _arguments(self._given, label)
         self.bind = self._arguments.bind
         return self
-
-    def _read_arguments(self, label: str) -> MsgspecArguments | PydanticArguments:
-        """Return the reader of the arguments; overridden by ``trunkline.compat``."""
-        return _arguments(self._given, label)
 
     def _sort(
         self,
@@ -344,6 +339,10 @@ class Signature:
                 given.append((name, annotation, default))
         self.dependencies = tuple(dependencies)
         return given
+
+    def read_strictly(self) -> None:
+        """Read arguments without coercion from now on."""
+        self._arguments.strict = True
 
     @property
     def bind_values(self) -> Callable[[bytes | msgspec.Raw | None], tuple[Any, ...]] | None:
@@ -557,21 +556,9 @@ def _pydantic_arguments(given: list[tuple[str, object, object]], label: str) -> 
         raise TypeError(
             f"{label}: its annotations need pydantic, which is not imported; import pydantic, or use msgspec.Meta"
         )
-    from trunkline.server.pydantic_types import PydanticArguments, merge_field
+    from trunkline.server.pydantic_types import make_arguments
 
-    fields: list[tuple[str, Any, Any]] = []
-    for name, annotation, default in given:
-        try:
-            adapted, default = merge_field(annotation, default)
-            fields.append((name, adapted, default))
-            PydanticArguments(fields[-1:])
-        except (TypeError, RuntimeError) as error:
-            reason = str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
-            raise TypeError(
-                f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so use a type that "
-                "pydantic supports, such as a dataclass or a pydantic model"
-            ) from error
-    return PydanticArguments(fields)
+    return make_arguments(given, label)
 
 
 def _is_pydantic_field(default: object) -> bool:

@@ -122,8 +122,8 @@ class ChangeHub:
         """Remove a listener."""
         self._listeners.pop(listener, None)
 
-    def listeners(self) -> tuple[ChangeListener, ...]:
-        """Return the current listeners."""
+    def listeners(self, notice: ChangeNotice | None = None) -> tuple[ChangeListener, ...]:
+        """Return the current listeners; with a notice, those that are notified of it."""
         return tuple(self._listeners)
 
     def notify_change(self, notice: ChangeNotice) -> None:
@@ -155,7 +155,7 @@ class ChangeHub:
         with self._lock:
             pending, self._pending = self._pending, {}
         for notice in pending:
-            for listener in tuple(self._listeners):
+            for listener in self.listeners(notice):
                 listener.notify_change(notice)
 
 

@@ -1,7 +1,8 @@
 """Tools: how a function is listed, and how it is called.
 
 An error that a tool raises for the model becomes a result with ``isError``. An unexpected error is logged in full, and
-the result does not contain its message unless the server's ``mask_error_details`` is off.
+the result does not contain its message unless the server's ``mask_error_details`` is off. Under development
+(``trunkline dev`` and ``inspect`` set ``TRUNKLINE_TRACEBACKS``) it has the traceback.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import os
+import warnings
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
@@ -30,15 +34,28 @@ from trunkline.errors import (
 )
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 from trunkline.protocol.revisions import Feature
-from trunkline.server.handler_functions import HandlerFunction, UncheckedSignature, find_caller_error
+from trunkline.server.handler_functions import (
+    TRACEBACKS,
+    HandlerFunction,
+    UncheckedSignature,
+    find_caller_error,
+    users_traceback,
+)
 from trunkline.server.results import ToolResult, to_tool_result, with_structured
 from trunkline.server.scopes import check_scopes
 from trunkline.server.signatures import Signature
-from trunkline.server.validation_errors import InvalidArguments, InvalidResult, check_names
+from trunkline.server.validation_errors import (
+    MOST_PROBLEMS,
+    InvalidArguments,
+    InvalidResult,
+    check_names,
+    did_you_mean,
+    quote,
+)
 
 if TYPE_CHECKING:
     from trunkline.protocol.headers import HeaderParameter
-    from trunkline.protocol.json_schema import Validator
+    from trunkline.protocol.json_schema import SchemaViolation, Validator
     from trunkline.server.app_options import ToolApp
     from trunkline.server.server import Server
     from trunkline.server.task_options import TaskOptions
@@ -68,6 +85,9 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] | None = None
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    #: Whether arguments and results are checked against the given schemas; False leaves that to the function, which is
+    #: called with the arguments as they were sent.
+    checked: bool = True
     thread: bool = True
     exclude_args: Sequence[str] = ()
     timeout: float | None = None
@@ -104,6 +124,7 @@ class ToolDefinition:
         "_listed",
         "_plain",
         "_prepared",
+        "_strict",
         "_validator",
         "_wrap",
         "_wraps",
@@ -120,8 +141,6 @@ class ToolDefinition:
 
     #: Whether servers that mount the tool's server offer it too.
     mountable: ClassVar[bool] = True
-    #: The class of the function; ``trunkline.compat`` has others.
-    _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
 
     def __init__(self, function: Callable[..., object], options: ToolOptions, *, owner: Server) -> None:
         """Create a tool from a function."""
@@ -144,7 +163,7 @@ class ToolDefinition:
             from trunkline.server.app_options import hidden_by_meta
 
             self.app = hidden_by_meta(options.meta)
-        self.function: HandlerFunction = self._function_class(
+        self.function: HandlerFunction = HandlerFunction(
             function,
             owner=owner,
             what=f"tool {name!r}",
@@ -152,6 +171,9 @@ class ToolDefinition:
             exclude=options.exclude_args,
             unchecked=options.input_schema is not None,
         )
+        self._strict = owner.strict_arguments
+        if self._strict and isinstance(self.function.signature, Signature):
+            self.function.signature.read_strictly()
         #: The servers whose middleware wraps a call, outermost first, without the root server.
         self.mounted_by: tuple[Server, ...] = ()
         #: The original of this copy, if it is mounted from another server.
@@ -159,13 +181,13 @@ class ToolDefinition:
         #: The arguments that HTTP repeats in headers.
         self.headers: tuple[HeaderParameter, ...] = ()
         self._listed: t.Tool | None = None
-        schema = options.input_schema
+        schema = options.input_schema if options.checked else None
         self._validator = None if schema is None else _compiled(schema, f"tool {name!r}: input_schema")
         #: Applied to a result if ``output_schema`` was given.
         self._finish: Callable[[Any, t.CallToolResult], t.CallToolResult] | None = None
         if options.output_schema is None:
             self._finish = _drop_structured
-        elif options.output_schema is not msgspec.UNSET:
+        elif options.output_schema is not msgspec.UNSET and options.checked:
             self._finish = partial(_check_output, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
         #: Whether results are wrapped as ``{"result": …}`` in all revisions, or only where the revision requires it.
@@ -243,6 +265,9 @@ class ToolDefinition:
                 value = await function.run(exchange, self._bind(arguments))
             else:
                 value = await self._run_in_time(exchange, self._bind(arguments), self.options.timeout)
+            if type(value) is CoroutineType:
+                _warn_of_missing_await(function.function, value)
+                value = await value
             bare = not self._wraps and exchange.admitted.caller.revision.any_structured_content
             return to_tool_result(value, self._encode, self._finish, None if bare else self._wrap)
         except (InvalidArguments, HandlerError) as error:
@@ -255,7 +280,8 @@ class ToolDefinition:
             return error_result(str(error))
         except InvalidResult as error:
             log.error("the result of tool %r does not match its output schema: %s", self.name, error)
-            return error_result(f"Tool {self.name!r} failed: its result does not match its output schema.")
+            why = f"\n\n{error}" if os.environ.get(TRACEBACKS) else ""
+            return error_result(f"Tool {self.name!r} failed: its result does not match its output schema.{why}")
         except RequestFailed:
             raise
         except ExceptionGroup as error:
@@ -263,9 +289,7 @@ class ToolDefinition:
         except (Exception, SystemExit) as error:
             # A tool that exits the program (argument parsers do) has failed; the server continues.
             log.exception("tool %r failed (request %r)", self.name, exchange.id)
-            return error_result(
-                str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly."
-            )
+            return self._failed_unexpectedly(error)
 
     async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, object], seconds: float) -> Any:
         try:
@@ -276,6 +300,12 @@ class ToolDefinition:
                 raise
             raise ToolError(f"Tool {self.name!r} took longer than {seconds:g} s.") from error
 
+    def _failed_unexpectedly(self, error: BaseException) -> t.CallToolResult:
+        masked = f"Tool {self.name!r} failed unexpectedly."
+        if os.environ.get(TRACEBACKS):
+            return error_result(f"{masked}\n\n{users_traceback(error)}")
+        return error_result(masked if self.function.owner.masks_errors else str(error))
+
     def _failed_in_group(self, group: ExceptionGroup[Exception], exchange: Exchange) -> t.CallToolResult:
         """Return the result for an exception group of the tool: the first error meant for the caller counts.
 
@@ -285,8 +315,7 @@ class ToolDefinition:
         found = find_caller_error(group)
         if found is None:
             log.error("tool %r failed (request %r)", self.name, exchange.id, exc_info=group)
-            masked = f"Tool {self.name!r} failed unexpectedly."
-            return error_result(masked if self.function.owner.masks_errors else str(group))
+            return self._failed_unexpectedly(group)
         if isinstance(found, RequestFailed) or not (
             isinstance(found, HandlerError) or exchange.admitted.caller.revision.handshake
         ):
@@ -340,24 +369,59 @@ class ToolDefinition:
         self._prepared = True
 
     def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
-        """Validate the arguments against the given input schema."""
-        assert self._validator is not None
+        """Read the arguments, and validate them against the given input schema."""
         try:
             value = {} if arguments is None else msgspec.json.decode(arguments)
             value = {} if value is None else value
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidArguments(f"the arguments are not JSON: {error}") from error
-        problem = self._validator.first_violation(value)
-        if problem is not None:
-            raise InvalidArguments(
-                problem.message if problem.path else f"arguments: {problem.message}", path=problem.path
-            )
+        if self._validator is None:
+            if not isinstance(value, dict):
+                raise InvalidArguments("the arguments are not an object")
+            return value
         signature = self.function.signature
         assert isinstance(signature, UncheckedSignature)
+        violations = self._validator.check(value)
+        if violations and not self._strict and isinstance(value, dict):
+            value = self._without_nulls(value, signature, {violation.path for violation in violations})
+            violations = self._validator.check(value)
+        if violations:
+            raise InvalidArguments.of([(each.path, _with_value(each, value)) for each in violations[:MOST_PROBLEMS]])
         if signature.names is not None:
             # A schema may allow arguments that its function does not have.
             check_names(value, signature.names, required=signature.required)
         return value
+
+    def _without_nulls(
+        self, value: dict[str, Any], signature: UncheckedSignature, rejected: Collection[str]
+    ) -> dict[str, Any]:
+        """Return the arguments without the nulls at rejected places where the function has a default."""
+        optional = (signature.names or frozenset()) - signature.required
+        return {
+            name: argument
+            for name, argument in value.items()
+            if argument is not None or name not in optional or f"/{name}" not in rejected
+        }
+
+
+def _with_value(violation: SchemaViolation, value: Any) -> str:
+    """Return the message of a violation with the rejected value, if that is no object or array."""
+    step = ""
+    for step in violation.path.split("/")[1:]:
+        value = value[int(step) if isinstance(value, list) else step.replace("~1", "/").replace("~0", "~")]
+    expected, found, _ = violation.message.rpartition(", found ")
+    is_scalar = found and not isinstance(value, dict | list)
+    message = f"{expected}, got {quote(value, step)}" if is_scalar else violation.message
+    return message if violation.path else f"arguments: {message}"
+
+
+def _warn_of_missing_await(function: Callable[..., object], value: CoroutineType[Any, Any, Any]) -> None:
+    """Warn, once, that an async function returned a coroutine; Python itself warns where one is dropped."""
+    code = getattr(function, "__code__", value.cr_code)
+    text = f"{function!r} returned the coroutine {value.__qualname__!r}: an await is missing; it is awaited for now"
+    # Each module remembers what was warned of in it, as for `warnings.warn`.
+    registry = getattr(function, "__globals__", {}).setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, RuntimeWarning, code.co_filename, code.co_firstlineno, registry=registry)
 
 
 def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
@@ -489,6 +553,10 @@ def _is_object(arguments: Raw | None) -> bool:
 def _annotations(given: t.ToolAnnotations | Mapping[str, object] | None) -> t.ToolAnnotations | None:
     if given is None or isinstance(given, t.ToolAnnotations):
         return given
+    known = t.ToolAnnotations.__struct_encode_fields__
+    if unknown := [name for name in given if name not in known]:
+        # A hint that nobody reads would be lost without a word, and hosts decide by them what to ask about.
+        raise TypeError(f"annotations: unknown hint {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     try:
         return msgspec.convert(dict(given), t.ToolAnnotations)
     except msgspec.ValidationError as error:

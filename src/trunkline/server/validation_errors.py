@@ -1,13 +1,13 @@
 """Validation errors, and the coercion of what models send.
 
-An error says where a value does not match its type, what was expected, and which JSON type was found; never the value
-itself. It knows neither functions nor requests. msgspec and pydantic have their own messages; `explain_msgspec_error`
-and the pydantic module rewrite them. The message of an error raised by user code (a `__post_init__`, a validator) is
-kept: its author wrote it for the caller.
+An error says where a value does not match its type, what was expected and what was found: the value itself in what a
+caller sent, for it knows it, and its JSON type elsewhere. It knows neither functions nor requests. msgspec and pydantic
+have their own messages; `explain_msgspec_error` and the pydantic module rewrite them. The message of an error raised by
+user code (a `__post_init__`, a validator) is kept: its author wrote it for the caller.
 
-Coercion converts values towards the expected type: "3" to 3, "[1, 2]" to a list, 3.0 to 3. It runs only after strict
-reading failed, on decoded JSON and msgspec's description of the type, and its result is read strictly again. Where text
-is allowed, text stays unchanged.
+Coercion converts values towards the expected type: "3" to 3, "[1, 2]" to a list, 3.0 to 3, null to the default, and the
+forms of dates and times that pydantic reads. It runs only after strict reading failed, on decoded JSON and msgspec's
+description of the type, and its result is read strictly again. Where text is allowed, text stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,25 @@ from msgspec import inspect as mi
 
 __all__ = [
     "KEY",
+    "KINDS",
+    "MOST_PROBLEMS",
+    "RECORDS",
     "InvalidArguments",
     "InvalidResult",
     "InvalidValue",
+    "alternatives",
     "check_names",
     "choices_at",
+    "choices_of",
     "coerce",
     "describe_choices",
     "did_you_mean",
     "explain_msgspec_error",
     "join_path",
     "json_kind",
+    "name_problems",
+    "quote",
+    "step_into",
 ]
 
 if TYPE_CHECKING:
@@ -46,35 +54,41 @@ KEY = "(key)"
 #: How many characters of an unknown name are repeated in an error.
 _NAME_LIMIT = 64
 _CHOICES_SHOWN = 20  # More do not help a model to correct an argument.
+#: How many errors of one call are told at once.
+MOST_PROBLEMS = 10
+_QUOTED = 60  # Characters of a value that are repeated in an error.
 
-_KINDS = MappingProxyType(
+#: The words for types of msgspec, JSON and Python in errors. Text of a fixed form is named with the form, for the
+#: model that corrects its call.
+KINDS = MappingProxyType(
     {
-        "array": "an array",
+        **dict.fromkeys(("array", "list"), "an array"),
         "bool": "a boolean",
         "bytes": "base64 text",
-        "date": "a date",
-        "datetime": "a date and time",
+        "date": "a date (YYYY-MM-DD)",
+        "datetime": "a date and time (YYYY-MM-DDTHH:MM:SS)",
         "decimal": "a decimal number",
         "float": "a number",
         "int": "an integer",
-        "null": "null",
-        "object": "an object",
+        **dict.fromkeys(("null", "NoneType"), "null"),
+        **dict.fromkeys(("object", "dict"), "an object"),
+        **dict.fromkeys(("Path", "PathLike", "PurePath"), "a path"),
         "str": "a string",
-        "time": "a time",
-        "timedelta": "a duration",
+        "time": "a time (HH:MM:SS)",
+        "timedelta": "an ISO 8601 duration such as PT5M",
         "uuid": "a UUID",
     }
 )
 
 _INVALID = MappingProxyType(
     {
-        "Invalid RFC3339 encoded date": "an RFC 3339 date",
-        "Invalid RFC3339 encoded datetime": "an RFC 3339 date and time",
-        "Invalid RFC3339 encoded time": "a time such as 12:00:00",
-        "Invalid ISO8601 duration": "an ISO 8601 duration such as PT5M",
-        "Invalid UUID": "a UUID",
-        "Invalid base64 encoded string": "base64 text",
-        "Invalid decimal string": "a decimal number",
+        "Invalid RFC3339 encoded date": "date",
+        "Invalid RFC3339 encoded datetime": "datetime",
+        "Invalid RFC3339 encoded time": "time",
+        "Invalid ISO8601 duration": "timedelta",
+        "Invalid UUID": "uuid",
+        "Invalid base64 encoded string": "bytes",
+        "Invalid decimal string": "decimal",
     }
 )
 
@@ -99,13 +113,22 @@ class InvalidValue(ValueError):
 class InvalidArguments(InvalidValue):
     """The arguments of a call do not match the function; the message is for the caller, who may try again."""
 
+    @classmethod
+    def of(cls, problems: Sequence[tuple[str, str]]) -> InvalidArguments:
+        """Create the error for all problems of a call; each is a path and a message."""
+        if len(problems) == 1:
+            [(path, message)] = problems
+            return cls(message, path=path)
+        lines = [f"- {path}: {message}" if path else f"- {message}" for path, message in problems]
+        return cls("\n".join((f"{len(problems)} errors:", *lines)))
+
 
 class InvalidResult(InvalidValue):
     """A function returned a value that does not match its return annotation: a bug in the function."""
 
 
-def json_kind(value: object) -> str:
-    """Return the name of a decoded value's JSON type, with its article."""
+def json_kind(value: object, name: object = None) -> str:
+    """Return the name of a decoded value's JSON type, with its article, whatever the name of the value."""
     match value:
         case None:
             return "null"
@@ -123,6 +146,18 @@ def json_kind(value: object) -> str:
             return "an array"
         case _:
             return f"a {type(value).__name__}"
+
+
+def quote(value: object, name: object) -> str:
+    """Return a rejected value as JSON, shortened; of objects, arrays and what looks like a secret only the kind."""
+    from trunkline.protocol.secret_patterns import looks_secret
+
+    is_secret = isinstance(value, str) and looks_secret(str(name), value)
+    if is_secret or isinstance(value, dict | list | tuple):
+        return json_kind(value)
+    if isinstance(value, str) and len(value) > _QUOTED:
+        return msgspec.json.encode(value[:_QUOTED] + "…").decode()
+    return msgspec.json.encode(value).decode()
 
 
 def join_path(steps: Sequence[str | int]) -> str:
@@ -143,25 +178,38 @@ def check_names(given: Collection[str], known: Collection[str], *, required: Col
     Raises:
         InvalidArguments: names are unknown or missing; the message suggests the closest known names.
     """
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise InvalidArguments("; ".join(_unknown_argument(name, known) for name in unknown[:5]))
-    missing = [repr(name) for name in required if name not in given]
-    if missing:
-        raise InvalidArguments(f"missing argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+    problems = name_problems(given, known, required=required)
+    if problems:
+        raise InvalidArguments.of([("", problem) for problem in problems])
+
+
+def name_problems(given: Collection[str], known: Collection[str], *, required: Collection[str]) -> list[str]:
+    """Return the errors for unknown and missing arguments; a missing one that was only misspelt has one."""
+    unknown = [name for name in given if name not in known][:5]
+    meant = {_closest(name, known) for name in unknown}
+    missing = [repr(name) for name in required if name not in given and name not in meant]
+    problems = [_unknown_argument(name, known) for name in unknown]
+    return (
+        [*problems, f"missing argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}"] if missing else problems
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a suggestion of the closest known name, to be appended to an error; empty if there is none."""
+    near = _closest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    name, names = name[:_NAME_LIMIT], list(known)
+    return next(iter(get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)), None)
 
 
 def _unknown_argument(name: str, known: Collection[str]) -> str:
     name = name[:_NAME_LIMIT]
-    if hint := did_you_mean(name, known) or did_you_mean(name.lower(), known):
+    if hint := did_you_mean(name, known):
         return f"unknown argument {name!r}{hint}"
     if not known:
         return f"unknown argument {name!r}; there are no arguments"
@@ -188,13 +236,13 @@ def explain_msgspec_error(text: str) -> tuple[list[str | int], str]:
 
 def _rewrite(text: str) -> str:
     if text in _INVALID:
-        return f"expected {_INVALID[text]}, got a string"
+        return f"expected {KINDS[_INVALID[text]]}, got a string"
     if text.startswith(("Invalid enum value", "Invalid value")):
         return ""
     if found := re.fullmatch(_EXPECTED, text):
         wanted, got, rest = found.groups()
-        expected = " or ".join(_KINDS.get(word, word) for word in wanted.split(" | "))
-        return f"expected {expected}{rest}" + (f", got {_KINDS.get(got, got)}" if got else "")
+        expected = " or ".join(KINDS.get(word, word) for word in wanted.split(" | "))
+        return f"expected {expected}{rest}" + (f", got {KINDS.get(got, got)}" if got else "")
     if found := re.fullmatch(_MISSING, text):
         return f"missing member {found[1]!r}"
     if found := re.fullmatch(_UNKNOWN, text):
@@ -228,14 +276,18 @@ _TEXTS = (
     mi.AnyType,
     mi.RawType,
 )
+_MOMENTS = (mi.DateTimeType, mi.DateType, mi.TimeType)
+_MOST_SECONDS = 2e10  # The border between seconds and milliseconds, as in pydantic.
+_SECONDS_OF_A_DAY = 86_400  # A time given in seconds is one of a day.
 _ARRAYS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
-_RECORDS = (mi.StructType, mi.DataclassType, mi.TypedDictType)
-_OBJECTS = (*_RECORDS, mi.DictType)
+RECORDS = (mi.StructType, mi.DataclassType, mi.TypedDictType)
+_OBJECTS = (*RECORDS, mi.DictType)
+_WITH_NULL = (mi.NoneType, mi.AnyType, mi.RawType, mi.CustomType)
 
 
 def coerce(value: JsonValue, kind: mi.Type) -> Any:
     """Return the value converted towards the type, or unchanged if nothing fits."""
-    kinds = _alternatives(kind)
+    kinds = alternatives(kind)
     if isinstance(value, str):
         return _from_text(value, kinds)
     if isinstance(value, int | float):
@@ -255,32 +307,66 @@ def _from_number(value: int | float, kinds: list[mi.Type]) -> Any:
         return value
     if value in (0, 1) and any(isinstance(kind, mi.BoolType) for kind in kinds):
         return bool(value)
+    if moment := next((kind for kind in kinds if isinstance(kind, _MOMENTS)), None):
+        return _from_timestamp(value, moment)
     if any(isinstance(kind, mi.TimeDeltaType) for kind in kinds) and abs(value) < _LONGEST_DURATION:
         return f"{'-' if value < 0 else ''}PT{abs(value):.6f}S"
     return _from_float(value, kinds) if isinstance(value, float) else value
 
 
+def _from_moment_text(text: str, kind: mi.Type) -> str:
+    """Rewrite an ISO 8601 date or time, such as ``2026-01-02 10:00``, as RFC 3339 has it; unchanged if it is none."""
+    from datetime import datetime, time
+
+    try:
+        if isinstance(kind, mi.TimeType):
+            return time.fromisoformat(text).isoformat()
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if isinstance(kind, mi.DateTimeType):
+        return moment.isoformat()
+    return text if moment.time() != time() else moment.date().isoformat()
+
+
+def _from_timestamp(value: int | float, kind: mi.Type) -> Any:
+    """Read seconds since 1970, or milliseconds if there are so many, as a date or time, like pydantic."""
+    from datetime import UTC, datetime, timedelta
+
+    seconds = value if abs(value) <= _MOST_SECONDS else value / 1000
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        return value
+    if isinstance(kind, mi.TimeType):
+        return moment.timetz().isoformat() if 0 <= value < _SECONDS_OF_A_DAY else value
+    text = _from_moment_text(moment.replace(tzinfo=None).isoformat(), kind)
+    return moment.isoformat() if isinstance(kind, mi.DateTimeType) else text
+
+
 def choices_at(kind: mi.Type, steps: list[str | int]) -> list[Any]:
     """Return the values allowed at a path, if the type there is an enum, literals or tagged records."""
-    kinds = _alternatives(kind)
+    kinds = alternatives(kind)
     for step in steps:
         tags = [each.tag for each in kinds if isinstance(each, mi.StructType) and each.tag_field == step]
         if tags:
             return tags
-        kinds = [inner for each in kinds for part in _step_into(each, step) for inner in _alternatives(part)]
-    return [choice for each in kinds for choice in _choices(each)]
+        kinds = [inner for each in kinds for part in step_into(each, step) for inner in alternatives(part)]
+    return [choice for each in kinds for choice in choices_of(each)]
 
 
-def _alternatives(kind: mi.Type) -> list[mi.Type]:
+def alternatives(kind: mi.Type) -> list[mi.Type]:
+    """Return the members of a union, or the type itself, without metadata."""
     if isinstance(kind, mi.Metadata):
-        return _alternatives(kind.type)
+        return alternatives(kind.type)
     if isinstance(kind, mi.UnionType):
-        return [inner for part in kind.types for inner in _alternatives(part)]
+        return [inner for part in kind.types for inner in alternatives(part)]
     return [kind]
 
 
-def _step_into(kind: mi.Type, step: str | int) -> list[mi.Type]:
-    if isinstance(kind, _RECORDS):
+def step_into(kind: mi.Type, step: str | int) -> list[mi.Type]:
+    """Return the type of a member or item; empty if there is none."""
+    if isinstance(kind, RECORDS):
         return [field.type for field in kind.fields if field.encode_name == step]
     if isinstance(kind, mi.DictType):
         return [kind.key_type if step == KEY else kind.value_type]
@@ -293,7 +379,8 @@ def _step_into(kind: mi.Type, step: str | int) -> list[mi.Type]:
     return []
 
 
-def _choices(kind: mi.Type) -> list[Any]:
+def choices_of(kind: mi.Type) -> list[Any]:
+    """Return the values of an enum or of literals."""
     if isinstance(kind, mi.LiteralType):
         return list(kind.values)
     if isinstance(kind, mi.EnumType):
@@ -302,7 +389,10 @@ def _choices(kind: mi.Type) -> list[Any]:
 
 
 def _from_text(text: str, kinds: list[mi.Type]) -> Any:
-    if any(isinstance(kind, _TEXTS) or text in _choices(kind) for kind in kinds):
+    # msgspec allows no other kind of text beside a date or time.
+    if moment := next((kind for kind in kinds if isinstance(kind, _MOMENTS)), None):
+        return _from_timestamp(float(text), moment) if _NUMBER.fullmatch(text) else _from_moment_text(text, moment)
+    if any(isinstance(kind, _TEXTS) or text in choices_of(kind) for kind in kinds):
         return text
     for kind in kinds:
         found = _read_scalar(text.strip(), kind)
@@ -320,7 +410,7 @@ def _read_scalar(text: str, kind: mi.Type) -> Any:
         return int(text.partition(".")[0]) if _INTEGER.fullmatch(text) else None
     if isinstance(kind, mi.FloatType):
         return float(text) if _NUMBER.fullmatch(text) else None
-    for choice in _choices(kind):
+    for choice in choices_of(kind):
         if isinstance(choice, int) and text == str(choice):
             return choice
     return None
@@ -342,7 +432,7 @@ def _from_json(text: str, kinds: list[mi.Type]) -> Any:
 def _from_float(value: float, kinds: list[mi.Type]) -> Any:
     if any(isinstance(kind, mi.FloatType) for kind in kinds) or not value.is_integer() or abs(value) > _EXACT:
         return value
-    wants_integer = any(isinstance(kind, mi.IntType) or int(value) in _choices(kind) for kind in kinds)
+    wants_integer = any(isinstance(kind, mi.IntType) or int(value) in choices_of(kind) for kind in kinds)
     return int(value) if wants_integer else value
 
 
@@ -351,8 +441,24 @@ def _inside_object(value: dict[str, JsonValue], kinds: list[mi.Type]) -> Any:
         if isinstance(kind, mi.StructType) and kind.tag_field and value.get(kind.tag_field) != kind.tag:
             continue
         if isinstance(kind, _OBJECTS):
-            return {name: _at_step(item, kind, name) for name, item in value.items()}
+            members = {name: item for name, item in value.items() if item is not None or not _has_default(kind, name)}
+            return {name: _at_step(item, kind, name) for name, item in members.items()}
     return value
+
+
+def _has_default(kind: mi.Type, name: str) -> bool:
+    """Return whether a record has a default for a member that may not be null: null then means that it was left out.
+
+    CrewAI and others send null for every optional argument that the model left out.
+    """
+    if not isinstance(kind, RECORDS):
+        return False
+    field = next((field for field in kind.fields if field.encode_name == name), None)
+    return field is not None and not field.required and not any(map(_accepts_null, alternatives(field.type)))
+
+
+def _accepts_null(kind: mi.Type) -> bool:
+    return isinstance(kind, _WITH_NULL) or None in choices_of(kind)
 
 
 def _inside_array(value: list[JsonValue], kinds: list[mi.Type]) -> Any:
@@ -363,5 +469,5 @@ def _inside_array(value: list[JsonValue], kinds: list[mi.Type]) -> Any:
 
 
 def _at_step(item: JsonValue, kind: mi.Type, step: str | int) -> Any:
-    inner = _step_into(kind, step)
+    inner = step_into(kind, step)
     return coerce(item, inner[0]) if inner else item

@@ -204,7 +204,9 @@ class ProcessLink(PipeLink):
     ) -> None:
         """Wrap a server that was just launched; ``name`` is used in messages."""
         super().__init__(launched.stdout, launched.stdin, limits=limits, origin=STDIO)
-        self._name = name
+        self.name = name
+        #: Called with stderr when a sandboxed server exits; returns the sandbox as a text, with the paths it hides.
+        self.describe_sandbox: Callable[[str], str] | None = None
         self._stderr_fd = launched.stderr
         self._stderr = bytearray()
         self._on_stderr = on_stderr
@@ -254,7 +256,7 @@ class ProcessLink(PipeLink):
 
     def attach(self, receiver: Receiver) -> None:
         """Start to read."""
-        self._filter = StdoutFilter(receiver, self._name)
+        self._filter = StdoutFilter(receiver, self.name)
         super().attach(self._filter)
         self._watch(asyncio.get_running_loop())
 
@@ -271,7 +273,7 @@ class ProcessLink(PipeLink):
             async with asyncio.timeout(3 * self._limits.exit_seconds + 5):
                 await self._gone.wait()
         except TimeoutError:
-            log.warning("the watcher of %s does not respond", self._name)
+            log.warning("the watcher of %s does not respond", self.name)
         finally:
             self._release()
 
@@ -336,23 +338,25 @@ class ProcessLink(PipeLink):
     def _exit_error(self) -> ServerExited:
         """Return the error that says how the server ended."""
         if self._failure is not None:
-            text = f"cannot start {self._name}: {os.strerror(self._failure)}"
+            text = f"cannot start {self.name}: {os.strerror(self._failure)}"
         elif self.pid is None:
-            text = f"cannot start {self._name}: the process that was to start it failed"
+            text = f"cannot start {self.name}: the process that was to start it failed"
         elif self.status is not None and self.status < 0:
-            text = f"the server {self._name} was ended by signal {-self.status}"
+            text = f"the server {self.name} was ended by signal {-self.status}"
         elif self.status is not None:
-            text = f"the server {self._name} exited with status {self.status}"
+            text = f"the server {self.name} exited with status {self.status}"
         else:
-            text = f"the server {self._name} closed its pipes but did not exit"
+            text = f"the server {self.name} closed its pipes but did not exit"
         stderr = self.stderr_tail()
+        sandbox = "" if self.describe_sandbox is None else self.describe_sandbox(stderr)
+        text += f" in {sandbox}" if sandbox else ""
         lines = stderr.strip().splitlines()[-_TAIL_LINES:]
         # Whole lines: redaction would not recognize half of a secret.
         while len(lines) > 1 and sum(map(len, lines)) + len(lines) > _TAIL_CHARACTERS:
             del lines[0]
         tail = "\n".join(lines)[-_TAIL_CHARACTERS:]
         text += f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
-        return ServerExited(text, status=self.status, stderr=stderr)
+        return ServerExited(text, status=self.status, stderr=stderr, sandbox=sandbox)
 
     # --- stderr ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import UNSET, field
 
@@ -35,6 +35,7 @@ class ResourceContents(Wire, frozen=True, kw_only=True):
 class TextContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="text"):
     """A block of text."""
 
+    type: ClassVar[Literal["text"]] = "text"
     text: str
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = field(name="_meta", default=None)
@@ -43,6 +44,7 @@ class TextContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="text")
 class ImageContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="image"):
     """An image, as base64."""
 
+    type: ClassVar[Literal["image"]] = "image"
     data: str
     mime_type: str
     annotations: Annotations | None = None
@@ -52,6 +54,7 @@ class ImageContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="image
 class AudioContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="audio"):
     """Audio, as base64."""
 
+    type: ClassVar[Literal["audio"]] = "audio"
     data: str
     mime_type: str
     annotations: Annotations | None = None
@@ -61,6 +64,7 @@ class AudioContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="audio
 class ResourceLink(Wire, frozen=True, kw_only=True, tag_field="type", tag="resource_link"):
     """A link to a resource, without its contents."""
 
+    type: ClassVar[Literal["resource_link"]] = "resource_link"
     uri: str
     name: str
     title: str | None = None
@@ -75,6 +79,7 @@ class ResourceLink(Wire, frozen=True, kw_only=True, tag_field="type", tag="resou
 class EmbeddedResource(Wire, frozen=True, kw_only=True, tag_field="type", tag="resource"):
     """A resource with its contents."""
 
+    type: ClassVar[Literal["resource"]] = "resource"
     resource: ResourceContents
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = field(name="_meta", default=None)
@@ -90,6 +95,7 @@ def _no_blocks() -> list[ContentBlock]:
 class ToolUseContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="tool_use"):
     """A tool call requested by a model while sampling."""
 
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
     id: str
     name: str
     input: dict[str, Any]
@@ -99,6 +105,7 @@ class ToolUseContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="too
 class ToolResultContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="tool_result"):
     """The result of a tool call that a model requested."""
 
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_use_id: str
     content: list[ContentBlock] = field(default_factory=_no_blocks)
     structured_content: Any = UNSET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from tests.host.servers.plain import Plain, tool
@@ -10,7 +11,6 @@ from tests.host.servers.plain import Plain, tool
 _MANY = 60_000
 _DEEP = 20_000
 _HUGE = 100 * 1024 * 1024
-_FLOOD = 20_000
 
 
 class Glutton(Plain):
@@ -32,8 +32,8 @@ class Glutton(Plain):
         if how == "huge":
             return {"content": [{"type": "text", "text": "x" * _HUGE}]}
         if how == "flood":
-            for number in range(_FLOOD):
-                self.send({"method": "notifications/message", "params": {"level": "error", "data": f"n{number}"}})
+            while not Path(sys.argv[2]).exists():
+                self.send({"method": "notifications/message", "params": {"level": "error", "data": "more"}})
         return {"content": [{"type": "text", "text": "done"}]}
 
     def send(self, message: dict[str, Any]) -> None:

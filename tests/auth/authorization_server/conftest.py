@@ -1,12 +1,15 @@
-"""Each story about an authorization server is told twice: with its own records, and with those of a backplane."""
+"""Stories about the records of an authorization server are told twice: with its own, and those of a backplane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.auth.authorization_server.support import SHARED
+from tests.auth.authorization_server.support import SHARED, Start, make_server
+from tests.support import run_async
+from trunkline.auth.authorization_server.server import AuthorizationServer
 
 
 @pytest.fixture(params=["own", "shared"], autouse=True)
@@ -15,3 +18,23 @@ def records(request: pytest.FixtureRequest) -> Iterator[None]:
     token = SHARED.set(request.param == "shared")
     yield
     SHARED.reset(token)
+
+
+@pytest.fixture
+def start(records: None) -> Iterator[Start]:
+    """Make servers, and close them after the test."""
+    servers: list[AuthorizationServer] = []
+
+    def make(**options: Any) -> AuthorizationServer:
+        servers.append(make_server(**options))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        run_async(server.aclose())
+
+
+@pytest.fixture
+def server(start: Start) -> AuthorizationServer:
+    """A server with the usual settings."""
+    return start()

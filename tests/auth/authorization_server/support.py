@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import pytest
+
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
@@ -27,6 +29,7 @@ from trunkline.server.shared_state import SharedSeal
 __all__ = [
     "CALLBACK",
     "ISSUER",
+    "OWN_RECORDS",
     "PASSWORD",
     "RESOURCE",
     "SHARED",
@@ -35,6 +38,7 @@ __all__ = [
     "Clock",
     "Documents",
     "Response",
+    "Start",
     "ask",
     "authorize_url",
     "contents",
@@ -170,10 +174,16 @@ class Browser:
         self.app = app
         self.issuer = issuer
         self.jar: dict[str, str] = {}
+        self.client_id = ""
 
     async def get(self, url: str, *, site: str | None = "cross-site") -> Response:
         headers = {} if site is None else {"sec-fetch-site": site}
         return await self._ask("GET", url, headers)
+
+    async def visit(self, *, site: str | None = "cross-site", **changes: Any) -> Response:
+        """Open the consent page of a client that is registered at the first visit."""
+        self.client_id = self.client_id or (await register(self.app, self.issuer))["client_id"]
+        return await self.get(authorize_url(self.client_id, self.issuer, **changes), site=site)
 
     async def post(
         self, fields: Mapping[str, str], *, origin: str | None = None, site: str | None = "same-origin"
@@ -199,8 +209,12 @@ class Browser:
 
 
 S = TypeVar("S", bound=AuthorizationServer)
+#: Makes a server with these options, which is closed after the test.
+Start = Callable[..., AuthorizationServer]
 #: Whether servers store their records in a backplane; set by a fixture.
 SHARED: ContextVar[bool] = ContextVar("shared", default=False)
+#: For tests of what does not depend on where the records are.
+OWN_RECORDS = pytest.mark.parametrize("records", ["own"], indirect=True)
 KEYS = (b"k" * 32,)
 
 

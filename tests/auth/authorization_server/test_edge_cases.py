@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
@@ -13,20 +13,19 @@ import pytest
 from tests.auth.authorization_server.support import (
     CALLBACK,
     ISSUER,
+    OWN_RECORDS,
     RESOURCE,
-    VERIFIER,
     Browser,
     Clock,
     Documents,
+    Start,
     ask,
     authorize_url,
     exchange,
     make_server,
     register,
 )
-from tests.support import run_async
 from trunkline.auth.authorization_server import web
-from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.storage import OAuthClient
 from trunkline.auth.authorization_server.web import RateLimiter
@@ -35,14 +34,7 @@ from trunkline.errors import AuthError, ConfigError
 ASSERTED = {"client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}
 Message = MutableMapping[str, Any]
 
-
-def run(work: Callable[[AuthorizationServer], Awaitable[None]], **options: Any) -> None:
-    async def main() -> None:
-        server = make_server(**options)
-        await work(server)
-        await server.aclose()
-
-    run_async(main())
+pytestmark = OWN_RECORDS
 
 
 async def answered(server: AuthorizationServer, messages: list[Message], **head: str) -> int:
@@ -73,32 +65,24 @@ async def answered(server: AuthorizationServer, messages: list[Message], **head:
 # --- bodies and queries -----------------------------------------------------------------------------------------------
 
 
-def test_a_body_may_arrive_in_pieces() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        body = json.dumps({"redirect_uris": [CALLBACK]}).encode()
-        pieces: list[Message] = [
-            {"type": "http.request", "body": body[:5], "more_body": True},
-            {"type": "http.request", "body": body[5:]},
-        ]
-        assert await answered(server, pieces) == 201
-
-    run(story)
+async def test_a_body_may_arrive_in_pieces(server: AuthorizationServer) -> None:
+    body = json.dumps({"redirect_uris": [CALLBACK]}).encode()
+    pieces: list[Message] = [
+        {"type": "http.request", "body": body[:5], "more_body": True},
+        {"type": "http.request", "body": body[5:]},
+    ]
+    assert await answered(server, pieces) == 201
 
 
-def test_a_body_that_ends_early_is_refused() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        assert await answered(server, [{"type": "http.disconnect"}]) == 400
-
-    run(story)
+async def test_a_body_that_ends_early_is_refused(server: AuthorizationServer) -> None:
+    assert await answered(server, [{"type": "http.disconnect"}]) == 400
 
 
-def test_a_body_that_never_arrives_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_never_arrives_times_out(
+    monkeypatch: pytest.MonkeyPatch, server: AuthorizationServer
+) -> None:
     monkeypatch.setattr(web, "BODY_SECONDS", 0.01)
-
-    async def story(server: AuthorizationServer) -> None:
-        assert await answered(server, []) == 408
-
-    run(story)
+    assert await answered(server, []) == 408
 
 
 @pytest.mark.parametrize(
@@ -110,54 +94,43 @@ def test_a_body_that_never_arrives_times_out(monkeypatch: pytest.MonkeyPatch) ->
         pytest.param("client_id=" + "x" * 20_000, 414, id="too long"),
     ],
 )
-def test_an_invalid_link_is_answered_with_a_page(query: str, status: int) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await Browser(server).get(f"{ISSUER}/authorize?{query}")
-        assert response.status == status
-        assert response.headers["content-type"].startswith("text/html")
-
-    run(story)
+async def test_an_invalid_link_is_answered_with_a_page(query: str, status: int, server: AuthorizationServer) -> None:
+    response = await Browser(server).get(f"{ISSUER}/authorize?{query}")
+    assert response.status == status
+    assert response.headers["content-type"].startswith("text/html")
 
 
-def test_each_cookie_may_have_its_own_header() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        browser = Browser(server)
-        await browser.allow(await browser.get(authorize_url(client["client_id"])))
-        lines = [("cookie", f"{name}={value}") for name, value in {"a": "1", **browser.jar, "z": "2"}.items()]
-        page = await ask(server, "GET", authorize_url(client["client_id"]), lines=lines)
-        assert "Signed in as" in page.text
-
-    run(story)
+async def test_each_cookie_may_have_its_own_header(server: AuthorizationServer) -> None:
+    client = await register(server)
+    browser = Browser(server)
+    await browser.allow(await browser.get(authorize_url(client["client_id"])))
+    lines = [("cookie", f"{name}={value}") for name, value in {"a": "1", **browser.jar, "z": "2"}.items()]
+    page = await ask(server, "GET", authorize_url(client["client_id"]), lines=lines)
+    assert "Signed in as" in page.text
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_auto_approve_needs_no_consent() -> None:
+async def test_auto_approve_needs_no_consent(start: Start) -> None:
     issuer = "http://127.0.0.1:8123"
-
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server, issuer)
-        response = await Browser(server, issuer).get(authorize_url(client["client_id"], issuer, resource=None))
-        assert (response.status, response.answer["iss"]) == (303, issuer)
-
-    run(story, issuer=issuer, users=None, auto_approve="ada")
+    server = start(issuer=issuer, users=None, auto_approve="ada")
+    client = await register(server, issuer)
+    response = await Browser(server, issuer).get(authorize_url(client["client_id"], issuer, resource=None))
+    assert (response.status, response.answer["iss"]) == (303, issuer)
 
 
-def test_the_only_redirect_uri_may_be_omitted() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        assert (await Browser(server).get(authorize_url(client["client_id"], redirect_uri=None))).status == 200
-
-    run(story)
+async def test_the_only_redirect_uri_may_be_omitted(server: AuthorizationServer) -> None:
+    assert (await Browser(server).visit(redirect_uri=None)).status == 200
 
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [({"state": "x" * 5000}, "invalid_request"), ({"client_id": "nightly"}, "unauthorized_client")],
 )
-def test_more_invalid_requests_are_reported_to_a_configured_client(changes: dict[str, str], error: str) -> None:
+async def test_more_invalid_requests_are_reported_to_a_configured_client(
+    changes: dict[str, str], error: str, start: Start
+) -> None:
     clients = [
         OAuthClient(client_id="known", redirect_uris=(CALLBACK,)),
         OAuthClient(
@@ -167,32 +140,24 @@ def test_more_invalid_requests_are_reported_to_a_configured_client(changes: dict
             grant_types=("client_credentials",),
         ),
     ]
-
-    async def story(server: AuthorizationServer) -> None:
-        response = await Browser(server).get(authorize_url(**{"client_id": "known", **changes}))
-        assert response.answer["error"] == error
-
-    run(story, clients=clients)
+    server = start(clients=clients)
+    response = await Browser(server).get(authorize_url(**{"client_id": "known", **changes}))
+    assert response.answer["error"] == error
 
 
-def test_an_application_without_name_and_scopes_has_a_page_too() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server, client_name="")
-        page = await Browser(server).get(authorize_url(client["client_id"], scope="anything"))
-        assert "An unnamed application" in page.text
-        assert "scopes_supported" not in server.metadata()
-
-    run(story, scopes=())
+async def test_an_application_without_name_and_scopes_has_a_page_too(start: Start) -> None:
+    server = start(scopes=())
+    client = await register(server, client_name="")
+    page = await Browser(server).get(authorize_url(client["client_id"], scope="anything"))
+    assert "An unnamed application" in page.text
+    assert "scopes_supported" not in server.metadata()
 
 
-def test_a_scope_without_a_description_is_shown_as_it_is() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        page = await Browser(server).get(authorize_url(client["client_id"]))
-        assert "<li><code>files:read</code></li>" in page.text
-        assert server.required_scopes == ("files:read",)
-
-    run(story, scopes=["files:read"], required_scopes=["files:read"])
+async def test_a_scope_without_a_description_is_shown_as_it_is(start: Start) -> None:
+    server = start(scopes=["files:read"], required_scopes=["files:read"])
+    page = await Browser(server).visit()
+    assert "<li><code>files:read</code></li>" in page.text
+    assert server.required_scopes == ("files:read",)
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -209,164 +174,116 @@ def test_a_scope_without_a_description_is_shown_as_it_is() -> None:
         ({"client_assertion": "e30.e30.e30", "client_id": "nightly", **ASSERTED}, "invalid_client"),
     ],
 )
-def test_an_invalid_assertion_is_refused(form: dict[str, str], error: str) -> None:
+async def test_an_invalid_assertion_is_refused(form: dict[str, str], error: str, start: Start) -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
-
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(server, grant_type="client_credentials", **form)
-        assert response.json["error"] == error
-
-    run(story, clients=[machine])
+    server = start(clients=[machine])
+    response = await exchange(server, grant_type="client_credentials", **form)
+    assert response.json["error"] == error
 
 
-def test_the_client_id_must_match_the_credentials() -> None:
+async def test_the_client_id_must_match_the_credentials(start: Start) -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
     auth = "Basic " + base64.b64encode(b"nightly:" + b"s" * 32).decode()
-
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(server, auth=auth, grant_type="client_credentials", client_id="daily")
-        assert response.json["error"] == "invalid_request"
-
-    run(story, clients=[machine])
+    server = start(clients=[machine])
+    response = await exchange(server, auth=auth, grant_type="client_credentials", client_id="daily")
+    assert response.json["error"] == "invalid_request"
 
 
 @pytest.mark.parametrize("found", [None, b"<html>"], ids=["nothing", "a page"])
-def test_a_signature_is_refused_if_the_keys_cannot_be_fetched(found: object) -> None:
+async def test_a_signature_is_refused_if_the_keys_cannot_be_fetched(found: object, start: Start) -> None:
     keys = "https://robots.example/keys.json"
     robot = OAuthClient(client_id="robot", jwks_uri=keys, grant_types=("client_credentials",))
-
-    async def story(server: AuthorizationServer) -> None:
-        form = {"client_id": "robot", "client_assertion": "e30.e30.e30", **ASSERTED}
-        response = await exchange(server, grant_type="client_credentials", **form)
-        assert (response.status, response.json["error"]) == (401, "invalid_client")
-
-    run(story, clients=[robot], fetcher=Documents({} if found is None else {keys: found}))
+    server = start(clients=[robot], fetcher=Documents({} if found is None else {keys: found}))
+    form = {"client_id": "robot", "client_assertion": "e30.e30.e30", **ASSERTED}
+    response = await exchange(server, grant_type="client_credentials", **form)
+    assert (response.status, response.json["error"]) == (401, "invalid_client")
 
 
-def test_a_client_may_register_its_keys() -> None:
+async def test_a_client_may_register_its_keys(server: AuthorizationServer) -> None:
     from joserfc.jwk import ECKey
 
     public = {"keys": [ECKey.generate_key("P-256").as_dict(private=False)]}
-
-    async def story(server: AuthorizationServer) -> None:
-        inline = await register(server, token_endpoint_auth_method="private_key_jwt", jwks=public, scope="files:read")
-        assert (inline["jwks"], inline["scope"]) == (public, "files:read")
-        address = "https://app.example.net/keys.json"
-        linked = await register(server, token_endpoint_auth_method="private_key_jwt", jwks_uri=address)
-        assert linked["jwks_uri"] == address
-
-    run(story)
+    inline = await register(server, token_endpoint_auth_method="private_key_jwt", jwks=public, scope="files:read")
+    assert (inline["jwks"], inline["scope"]) == (public, "files:read")
+    address = "https://app.example.net/keys.json"
+    linked = await register(server, token_endpoint_auth_method="private_key_jwt", jwks_uri=address)
+    assert linked["jwks_uri"] == address
 
 
-def test_client_credentials_need_a_resource_of_this_server() -> None:
+async def test_client_credentials_need_a_resource_of_this_server(start: Start) -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
-
-    async def story(server: AuthorizationServer) -> None:
-        proof = {"client_id": "nightly", "client_secret": "s" * 32, "grant_type": "client_credentials"}
-        response = await exchange(server, resource="https://other.example.com/mcp", **proof)
-        assert response.json["error"] == "invalid_target"
-
-    run(story, clients=[machine])
+    server = start(clients=[machine])
+    proof = {"client_id": "nightly", "client_secret": "s" * 32, "grant_type": "client_credentials"}
+    response = await exchange(server, resource="https://other.example.com/mcp", **proof)
+    assert response.json["error"] == "invalid_target"
 
 
-def test_a_revocation_needs_a_token() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        response = await exchange(server, path="revoke", client_id=client["client_id"])
-        assert response.json["error"] == "invalid_request"
-
-    run(story)
+async def test_a_revocation_needs_a_token(server: AuthorizationServer) -> None:
+    client = await register(server)
+    response = await exchange(server, path="revoke", client_id=client["client_id"])
+    assert response.json["error"] == "invalid_request"
 
 
-def test_a_client_removed_before_the_decision_gets_nothing() -> None:
+async def test_a_client_removed_before_the_decision_gets_nothing(start: Start) -> None:
     clock = Clock()
-
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        browser = Browser(server)
-        clock.now += 3500
-        page = await browser.get(authorize_url(client["client_id"]))
-        clock.now += 200
-        assert (await browser.allow(page)).status == 400
-
-    run(story, clock=clock)
+    browser = Browser(start(clock=clock))
+    await browser.visit()
+    clock.now += 3500
+    page = await browser.visit()
+    clock.now += 200
+    assert (await browser.allow(page)).status == 400
 
 
-def test_a_function_that_returns_no_subject_is_an_error() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        browser = Browser(server)
-        page = await browser.get(authorize_url(client["client_id"]))
-        with pytest.raises(ConfigError, match="subject"):
-            await browser.allow(page)
-
-    run(story, users=lambda name, password: "client:nightly")
+async def test_a_function_that_returns_no_subject_is_an_error(start: Start) -> None:
+    browser = Browser(start(users=lambda name, password: "client:nightly"))
+    page = await browser.visit()
+    with pytest.raises(ConfigError, match="subject"):
+        await browser.allow(page)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_cache_of_verified_tokens_is_bounded_and_checks_every_new_token() -> None:
+async def test_the_cache_of_verified_tokens_is_bounded_and_checks_every_new_token(start: Start) -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
-
-    async def story(server: AuthorizationServer) -> None:
-        proof = {"client_id": "nightly", "client_secret": "s" * 32, "grant_type": "client_credentials"}
-        token = (await exchange(server, resource=RESOURCE, **proof)).json["access_token"]
-        headers = {"authorization": f"Bearer {token}"}
-        first, second = await server.verify(headers), await server.verify(headers)
-        assert first is second
-        assert first is not None
-        assert (
-            await exchange(server, path="revoke", token=token, client_id="nightly", client_secret="s" * 32)
-        ).status == 200
-        with pytest.raises(AuthError):
-            await server.verify(headers)
-
-    run(story, clients=[machine])
+    server = start(clients=[machine])
+    proof = {"client_id": "nightly", "client_secret": "s" * 32, "grant_type": "client_credentials"}
+    token = (await exchange(server, resource=RESOURCE, **proof)).json["access_token"]
+    headers = {"authorization": f"Bearer {token}"}
+    first, second = await server.verify(headers), await server.verify(headers)
+    assert first is second
+    assert first is not None
+    assert (
+        await exchange(server, path="revoke", token=token, client_id="nightly", client_secret="s" * 32)
+    ).status == 200
+    with pytest.raises(AuthError):
+        await server.verify(headers)
 
 
 # --- its lifespan -----------------------------------------------------------------------------------------------------
 
 
-def test_the_authorization_server_is_an_asgi_application_with_a_lifespan() -> None:
-    async def main() -> list[str]:
-        server = make_server()
-        coming: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-        said: list[str] = []
+async def test_the_authorization_server_is_an_asgi_application_with_a_lifespan() -> None:
+    server = make_server()
+    coming: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    said: list[str] = []
 
-        async def receive() -> Message:
-            return coming.pop(0)
+    async def receive() -> Message:
+        return coming.pop(0)
 
-        async def send(message: Message) -> None:
-            said.append(message["type"])
+    async def send(message: Message) -> None:
+        said.append(message["type"])
 
-        await server({"type": "lifespan"}, receive, send)
-        with pytest.raises(ConfigError):
-            await server({"type": "websocket"}, receive, send)
-        return said
-
-    assert run_async(main()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    await server({"type": "lifespan"}, receive, send)
+    with pytest.raises(ConfigError):
+        await server({"type": "websocket"}, receive, send)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [("localhost:8123", 200), ("[::1]:8123", 200), ("evil.example", 403), ("[", 403), ("[::1", 403), ("", 403)],
-)
-def test_any_loopback_name_is_accepted_on_loopback(host: str, status: int) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await ask(server, "GET", "http://127.0.0.1:8123/jwks", headers={"host": host})
-        assert response.status == status
-
-    run(story, issuer="http://127.0.0.1:8123")
-
-
-def test_a_head_request_is_answered_without_a_body() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await ask(server, "HEAD", f"{ISSUER}/jwks")
-        assert (response.status, response.body) == (200, b"")
-        assert int(response.headers["content-length"]) > 0
-
-    run(story)
+async def test_a_head_request_is_answered_without_a_body(server: AuthorizationServer) -> None:
+    response = await ask(server, "HEAD", f"{ISSUER}/jwks")
+    assert (response.status, response.body) == (200, b"")
+    assert int(response.headers["content-length"]) > 0
 
 
 async def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
@@ -376,97 +293,3 @@ async def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
     assert await throttle.count("one more") > 0
     clock.now += 60
     assert await throttle.count("one more") == 0
-
-
-# --- the proxy --------------------------------------------------------------------------------------------------------
-
-
-def make_proxy(fetcher: Any, **options: Any) -> OAuthProxy:
-    return OAuthProxy(
-        issuer=ISSUER,
-        upstream_authorize="https://p.example/authorize",
-        upstream_token="https://p.example/token",
-        client_id="our-id",
-        client_secret=None,
-        store=":memory:",
-        upstream_fetcher=fetcher,
-        **options,
-    )
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param({"access_token": "t"}, id="no ID token"),
-        pytest.param({"access_token": "t", "id_token": "a.!.c"}, id="no readable ID token"),
-        pytest.param({"access_token": "t", "id_token": "a.e30.c"}, id="an empty ID token"),
-    ],
-)
-async def test_a_sign_in_without_a_subject_of_the_provider_fails(answer: dict[str, str]) -> None:
-    proxy = make_proxy(Documents({"https://p.example/token": answer}))
-    client = await register(proxy)
-    browser = Browser(proxy)
-    page = await browser.get(authorize_url(client["client_id"]))
-    sent = await browser.post({"request": page.sealed, "decision": "allow"})
-    state = sent.text.partition("state=")[2].partition("&amp;")[0]
-    back = await browser.get(f"{ISSUER}/callback?code=c&state={state}")
-    assert back.answer["error"] == "server_error"
-    await proxy.aclose()
-
-
-async def test_an_invalid_callback_is_answered_with_a_page() -> None:
-    proxy = make_proxy(Documents())
-    assert (await Browser(proxy).get(f"{ISSUER}/callback?state=a&state=b")).status == 400
-
-
-async def test_concurrent_sign_ins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.auth.authorization_server.oauth_proxy._STATES", 1)
-
-    proxy = make_proxy(Documents())
-    client = await register(proxy)
-
-    async def sign_in() -> int:
-        browser = Browser(proxy)
-        page = await browser.get(authorize_url(client["client_id"]))
-        return (await browser.post({"request": page.sealed, "decision": "allow"})).status
-
-    assert [await sign_in(), await sign_in()] == [200, 503]
-
-
-async def test_a_provider_token_without_an_expiry_is_not_refreshed() -> None:
-    provider = Documents({"https://p.example/token": {"access_token": "t"}})
-
-    proxy = make_proxy(provider, identify=lambda answer: "ada")
-    client = await register(proxy)
-    browser = Browser(proxy)
-    page = await browser.get(authorize_url(client["client_id"]))
-    sent = await browser.post({"request": page.sealed, "decision": "allow"})
-    state = sent.text.partition("state=")[2].partition("&amp;")[0]
-    code = (await browser.get(f"{ISSUER}/callback?code=c&state={state}")).answer["code"]
-    form = {"grant_type": "authorization_code", "client_id": client["client_id"], "code_verifier": VERIFIER}
-    token = (await exchange(proxy, code=code, **form)).json["access_token"]
-    principal = await proxy.verify({"authorization": f"Bearer {token}"})
-    assert principal is not None
-    assert await proxy.upstream_token(principal) == "t"
-    assert provider.asked == ["POST https://p.example/token"]
-    assert "client_secret" not in provider.sent[0]
-    await proxy.aclose()
-
-
-async def test_the_provider_is_called_by_the_guarded_fetcher() -> None:
-    proxy = OAuthProxy(
-        issuer=ISSUER,
-        upstream_authorize="https://p.example/authorize",
-        upstream_token="http://127.0.0.1:1/token",
-        client_id="our-id",
-        client_secret="s",
-        store=":memory:",
-    )
-    client = await register(proxy)
-    browser = Browser(proxy)
-    page = await browser.get(authorize_url(client["client_id"]))
-    sent = await browser.post({"request": page.sealed, "decision": "allow"})
-    state = sent.text.partition("state=")[2].partition("&amp;")[0]
-    back = await browser.get(f"{ISSUER}/callback?code=c&state={state}")
-    assert back.answer["error"] == "server_error"
-    await proxy.aclose()

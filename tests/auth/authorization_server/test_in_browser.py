@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import pytest
-
 from tests.auth.authorization_server.chromium import Page, chromium, needs_chromium
-from tests.auth.authorization_server.support import PASSWORD, Documents, authorize_url, make_server, register
+from tests.auth.authorization_server.support import (
+    OWN_RECORDS,
+    PASSWORD,
+    Documents,
+    authorize_url,
+    make_server,
+    register,
+)
 from tests.auth.served import free_port, served
-from tests.support import run_async
 from trunkline import Server
 from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
 from trunkline.auth.authorization_server.server import AuthorizationServer
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, OWN_RECORDS]
 
 Message = MutableMapping[str, Any]
 
@@ -73,114 +77,71 @@ class Scene:
         return await self.client.visited.get()
 
 
-Play = Callable[[Scene], Awaitable[None]]
+@asynccontextmanager
+async def playing(folder: Path, make: Callable[..., AuthorizationServer] = make_server) -> AsyncIterator[Scene]:
+    """Serve an authorization server and a client, and open a browser."""
+    port, callback_port = free_port(), free_port()
+    issuer = f"http://127.0.0.1:{port}"
+    server = make(issuer=issuer)
+    client = Site(callback=(200, "Welcome back"))
+    async with (
+        served(Server("library", auth=server).asgi(), port),
+        served(client, callback_port),
+        chromium(folder / "profile") as page,
+    ):
+        yield Scene(page, server, issuer, client, f"http://127.0.0.1:{callback_port}/callback")
 
 
-def play(tmp_path: Path, work: Play, make: Callable[[str], AuthorizationServer] | None = None) -> None:
-    async def main() -> None:
-        port, callback_port = free_port(), free_port()
-        issuer = f"http://127.0.0.1:{port}"
-        server = make(issuer) if make is not None else make_server(issuer=issuer)
-        client = Site(callback=(200, "Welcome back"))
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(served(Server("library", auth=server).asgi(), port))
-            await stack.enter_async_context(served(client, callback_port))
-            page = await stack.enter_async_context(chromium(tmp_path / "profile"))
-            await work(Scene(page, server, issuer, client, f"http://127.0.0.1:{callback_port}/callback"))
-
-    run_async(main(), seconds=50)
-
-
-@pytest.mark.parametrize("how", ["button", "enter"])
-def test_a_user_signs_in_consents_and_is_redirected(tmp_path: Path, how: str) -> None:
-    async def work(scene: Scene) -> None:
-        page = scene.page
-        await page.open(await scene.link())
+async def test_a_user_signs_in_consents_and_is_redirected_and_stays_signed_in(tmp_path: Path) -> None:
+    async with playing(tmp_path) as scene:
+        page, link = scene.page, await scene.link()
+        await page.open(link)
         shown = await page.text()
         assert "Notes asks for access" in shown
         assert "Read your files" in shown
         assert urlsplit(scene.callback).netloc in shown
-        await page.type("name", "ada")
-        await page.type("password", PASSWORD)
-        await (page.click("Allow") if how == "button" else page.enter())
-        answer = await scene.answer()
-        assert set(answer) == {"code", "state", "iss"}
-        assert (answer["state"], answer["iss"]) == ("st4te", scene.issuer)
-        await page.until("document.body.innerText.includes('Welcome back')")
-
-    play(tmp_path, work)
-
-
-def test_denying_needs_no_password(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
-        await scene.page.open(await scene.link())
-        await scene.page.click("Deny")
-        assert (await scene.answer())["error"] == "access_denied"
-
-    play(tmp_path, work)
-
-
-def test_a_wrong_password_is_reported_and_the_sign_in_remembered(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
-        page, link = scene.page, await scene.link()
-        await page.open(link)
         await page.type("name", "ada")
         await page.type("password", "wrong")
         await page.click("Allow")
         await page.until("document.body.innerText.includes('Wrong name or password')")
         await page.type("name", "ada")
         await page.type("password", PASSWORD)
-        await page.click("Allow")
-        await scene.answer()
+        await page.enter()
+        answer = await scene.answer()
+        assert set(answer) == {"code", "state", "iss"}
+        assert (answer["state"], answer["iss"]) == ("st4te", scene.issuer)
         await page.until("document.body.innerText.includes('Welcome back')")
         await page.open(link)
         assert "Signed in as ada" in await page.text()
         await page.click("Allow")
         assert "code" in await scene.answer()
 
-    play(tmp_path, work)
+
+async def test_denying_needs_no_password(tmp_path: Path) -> None:
+    async with playing(tmp_path) as scene:
+        await scene.page.open(await scene.link())
+        await scene.page.click("Deny")
+        assert (await scene.answer())["error"] == "access_denied"
 
 
-def test_a_name_with_a_script_is_shown_and_not_run(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
+async def test_the_page_runs_no_script_hides_its_cookie_and_cannot_be_framed(tmp_path: Path) -> None:
+    async with playing(tmp_path) as scene:
         name = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-        await scene.page.open(await scene.link(client_name=name))
-        assert "<script>document.title='owned'</script>" in await scene.page.text()
-        assert await scene.page.run("document.title") != "owned"
-        assert await scene.page.run("document.querySelectorAll('img, script').length") == 0
-
-    play(tmp_path, work)
-
-
-def test_the_page_is_styled_under_its_own_policy(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
-        await scene.page.open(await scene.link())
-        assert await scene.page.run("getComputedStyle(document.querySelector('.host')).fontWeight") == "600"
-
-    play(tmp_path, work)
-
-
-def test_the_page_cannot_be_framed(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
-        link = await scene.link()
-        scene.client.pages["frame"] = (200, f'<iframe id="f" src="{link.replace("&", "&amp;")}"></iframe>')
-        await scene.page.open(scene.callback.replace("/callback", "/frame"))
-        assert (await scene.page.frame()).startswith("chrome-error:")
-
-    play(tmp_path, work)
-
-
-def test_the_cookie_is_http_only(tmp_path: Path) -> None:
-    async def work(scene: Scene) -> None:
-        await scene.page.open(await scene.link())
-        assert await scene.page.run("document.cookie") == ""
-        cookies = (await scene.page.command("Network.getCookies", urls=[scene.issuer]))["cookies"]
+        page, link = scene.page, await scene.link(client_name=name)
+        await page.open(link)
+        assert "<script>document.title='owned'</script>" in await page.text()
+        assert await page.run("document.title") != "owned"
+        assert await page.run("document.querySelectorAll('img, script').length") == 0
+        assert await page.run("getComputedStyle(document.querySelector('.host')).fontWeight") == "600"
+        assert await page.run("document.cookie") == ""
+        cookies = (await page.command("Network.getCookies", urls=[scene.issuer]))["cookies"]
         assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Lax")]
+        scene.client.pages["frame"] = (200, f'<iframe id="f" src="{link.replace("&", "&amp;")}"></iframe>')
+        await page.open(scene.callback.replace("/callback", "/frame"))
+        assert (await page.frame()).startswith("chrome-error:")
 
-    play(tmp_path, work)
 
-
-def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> None:
+async def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> None:
     provider_port = free_port()
     provider = Site(authorize=(303, ""))
     answers = Documents(
@@ -200,23 +161,20 @@ def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> None:
             scopes={"files:read": "Read your files"},
         )
 
-    async def work(scene: Scene) -> None:
-        async with served(provider, provider_port):
-            link = await scene.link()
-            await scene.page.open(link)
-            assert provider.visited.empty()
-            assert re.search(rf"You will sign in at 127\.0\.0\.1:{provider_port}", await scene.page.text())
-            await scene.page.click("Allow")
-            assert "code" in await scene.answer()
-            await scene.page.until("document.body.innerText.includes('Welcome back')")
-            # Opened by the person themselves, it is not asked again; led to by another site, it is.
-            await scene.page.open(link)
-            assert "code" in await scene.answer()
-            other = f"http://localhost:{provider_port}"
-            provider.pages["lure"] = (200, f'<a id="a" href="{link.replace("&", "&amp;")}">x</a>')
-            await scene.page.open(f"{other}/lure")
-            await scene.page.run("document.getElementById('a').click()")
-            await scene.page.until("document.body.innerText.includes('asks for access')")
-            assert scene.client.visited.empty()
-
-    play(tmp_path, work, make)
+    async with playing(tmp_path, make) as scene, served(provider, provider_port):
+        link = await scene.link()
+        await scene.page.open(link)
+        assert provider.visited.empty()
+        assert re.search(rf"You will sign in at 127\.0\.0\.1:{provider_port}", await scene.page.text())
+        await scene.page.click("Allow")
+        assert "code" in await scene.answer()
+        await scene.page.until("document.body.innerText.includes('Welcome back')")
+        # Opened by the person themselves, it is not asked again; led to by another site, it is.
+        await scene.page.open(link)
+        assert "code" in await scene.answer()
+        other = f"http://localhost:{provider_port}"
+        provider.pages["lure"] = (200, f'<a id="a" href="{link.replace("&", "&amp;")}">x</a>')
+        await scene.page.open(f"{other}/lure")
+        await scene.page.run("document.getElementById('a').click()")
+        await scene.page.until("document.body.innerText.includes('asks for access')")
+        assert scene.client.visited.empty()

@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from tests.auth.authorization_server.support import (
-    CALLBACK,
     ISSUER,
     VERIFIER,
     Browser,
@@ -29,9 +28,9 @@ from tests.auth.authorization_server.support import (
 )
 from tests.support import run_async
 from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
-from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import AuthError, ConfigError
+from trunkline.protocol.caller import Principal
 
 AUTHORIZE = "https://login.provider.example/authorize"
 TOKEN = "https://login.provider.example/token"
@@ -64,13 +63,27 @@ def a_provider(**answer: Any) -> Documents:
     return Documents({TOKEN: {**UPSTREAM, **answer}, USERINFO: {"id": 42, "login": "ada"}})
 
 
-def run(work: Callable[[OAuthProxy], Awaitable[None]], provider: Documents | None = None, **options: Any) -> None:
-    async def main() -> None:
-        proxy = make_proxy(provider or a_provider(), **options)
-        await work(proxy)
-        await proxy.aclose()
+StartProxy = Callable[..., OAuthProxy]
 
-    run_async(main())
+
+@pytest.fixture
+def start_proxy(records: None) -> Iterator[StartProxy]:
+    """Make proxies of a provider, and close them after the test."""
+    proxies: list[OAuthProxy] = []
+
+    def make(provider: Documents | None = None, **options: Any) -> OAuthProxy:
+        proxies.append(make_proxy(provider or a_provider(), **options))
+        return proxies[-1]
+
+    yield make
+    for proxy in proxies:
+        run_async(proxy.aclose())
+
+
+@pytest.fixture
+def proxy(start_proxy: StartProxy) -> OAuthProxy:
+    """A proxy of the usual provider."""
+    return start_proxy()
 
 
 def onward(page: Response) -> dict[str, str]:
@@ -82,9 +95,9 @@ def onward(page: Response) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(url).query))
 
 
-async def sent_on(browser: Browser, client_id: str, **changes: Any) -> dict[str, str]:
+async def sent_on(browser: Browser) -> dict[str, str]:
     """Allow a client, and give what goes to the provider."""
-    page = await browser.get(authorize_url(client_id, **changes))
+    page = await browser.visit()
     assert page.status == 200, page.text
     return onward(await browser.post({"request": page.sealed, "decision": "allow"}))
 
@@ -93,31 +106,40 @@ async def come_back(browser: Browser, **answer: str) -> Response:
     return await browser.get(f"{ISSUER}/callback?{urlencode(answer)}")
 
 
-async def tokens_of(proxy: OAuthProxy, browser: Browser, client_id: str) -> dict[str, Any]:
-    sent = await sent_on(browser, client_id)
-    back = await come_back(browser, code="upstream-code", state=sent["state"])
-    form = {"grant_type": "authorization_code", "client_id": client_id, "code_verifier": VERIFIER}
-    response = await exchange(proxy, code=back.answer["code"], **form)
+async def sign_in(browser: Browser, **answer: str) -> Response:
+    """Allow a client, and come back from the provider with an answer."""
+    return await come_back(browser, state=(await sent_on(browser))["state"], **(answer or {"code": "upstream-code"}))
+
+
+async def redeemed(browser: Browser, back: Response) -> Response:
+    """Redeem the code that a browser brought back."""
+    form = {"grant_type": "authorization_code", "client_id": browser.client_id, "code_verifier": VERIFIER}
+    return await exchange(browser.app, code=back.answer["code"], **form)
+
+
+async def tokens_of(browser: Browser) -> dict[str, Any]:
+    response = await redeemed(browser, await sign_in(browser))
     assert response.status == 200, response.text
     return response.json
+
+
+async def principal_of(browser: Browser) -> Principal:
+    """Sign a user in; return the principal of a call with the token."""
+    token = (await tokens_of(browser))["access_token"]
+    principal = await browser.app.verify({"authorization": f"Bearer {token}"})
+    assert isinstance(principal, Principal)
+    return principal
 
 
 # --- the redirect -----------------------------------------------------------------------------------------------------
 
 
-def test_a_user_signs_in_at_the_provider_and_the_client_gets_our_token() -> None:
+async def test_a_user_signs_in_at_the_provider_and_the_client_gets_our_token(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        answer = await tokens_of(proxy, browser, client["client_id"])
-        principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-        assert principal is not None
-        assert (principal.subject, principal.issuer, principal.client) == ("42", ISSUER, client["client_id"])
-        assert await proxy.upstream_token(principal) == "upstream-secret-token"
-
-    run(story, provider)
+    browser = Browser(start_proxy(provider))
+    principal = await principal_of(browser)
+    assert (principal.subject, principal.issuer, principal.client) == ("42", ISSUER, browser.client_id)
+    assert await browser.app.upstream_token(principal) == "upstream-secret-token"
     assert provider.sent[0] == {
         "grant_type": "authorization_code",
         "code": "upstream-code",
@@ -128,113 +150,81 @@ def test_a_user_signs_in_at_the_provider_and_the_client_gets_our_token() -> None
     }
 
 
-def test_no_token_of_the_provider_reaches_a_client() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        back = await come_back(browser, code="upstream-code", state=sent["state"])
-        form = {"grant_type": "authorization_code", "client_id": client["client_id"], "code_verifier": VERIFIER}
-        response = await exchange(proxy, code=back.answer["code"], **form)
-        seen = back.location + back.text + response.text
-        assert "upstream" not in seen
-        with pytest.raises(InvalidToken):
-            await proxy.verify({"authorization": "Bearer upstream-secret-token"})
-
-    run(story)
+async def test_no_token_of_the_provider_reaches_a_client(proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    back = await sign_in(browser)
+    assert "upstream" not in back.location + back.text + (await redeemed(browser, back)).text
+    with pytest.raises(InvalidToken):
+        await proxy.verify({"authorization": "Bearer upstream-secret-token"})
 
 
-def test_pkce_is_used_with_separate_verifiers_for_client_and_provider() -> None:
+async def test_pkce_is_used_with_separate_verifiers_for_client_and_provider(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        assert (sent["code_challenge_method"], len(sent["code_challenge"])) == ("S256", 43)
-        assert sent["code_challenge"] not in authorize_url(client["client_id"])
-        await come_back(browser, code="c", state=sent["state"])
-        assert provider.sent[0]["code_verifier"] not in (VERIFIER, sent["code_challenge"])
-
-    run(story, provider)
+    browser = Browser(start_proxy(provider))
+    sent = await sent_on(browser)
+    assert (sent["code_challenge_method"], len(sent["code_challenge"])) == ("S256", 43)
+    assert sent["code_challenge"] not in authorize_url(browser.client_id)
+    await come_back(browser, code="c", state=sent["state"])
+    assert provider.sent[0]["code_verifier"] not in (VERIFIER, sent["code_challenge"])
 
 
-def test_the_configured_parameters_are_sent_to_the_provider() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        sent = await sent_on(Browser(proxy), client["client_id"])
-        assert (sent["scope"], sent["access_type"]) == ("read:user repo", "offline")
-        assert (sent["client_id"], sent["redirect_uri"]) == ("our-id", f"{ISSUER}/callback")
-        assert sent["state"] != "st4te"
-
-    run(story, upstream_scopes=["read:user", "repo"], upstream_parameters={"access_type": "offline"})
+async def test_the_configured_parameters_are_sent_to_the_provider(start_proxy: StartProxy) -> None:
+    proxy = start_proxy(upstream_scopes=["read:user", "repo"], upstream_parameters={"access_type": "offline"})
+    sent = await sent_on(Browser(proxy))
+    assert (sent["scope"], sent["access_type"]) == ("read:user repo", "offline")
+    assert (sent["client_id"], sent["redirect_uri"]) == ("our-id", f"{ISSUER}/callback")
+    assert sent["state"] != "st4te"
 
 
-def test_the_proxy_can_authenticate_in_the_header() -> None:
+async def test_the_proxy_can_authenticate_in_the_header(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        await tokens_of(proxy, Browser(proxy), client["client_id"])
-
-    run(story, provider, upstream_basic=True)
+    await tokens_of(Browser(start_proxy(provider, upstream_basic=True)))
     expected = base64.b64encode(b"our-id:our-secret").decode()
     assert provider.options[0]["headers"]["authorization"] == f"Basic {expected}"
     assert "client_secret" not in provider.sent[0]
+
+
+async def test_the_provider_is_called_by_the_guarded_fetcher(start_proxy: StartProxy) -> None:
+    proxy = start_proxy(upstream_token="http://127.0.0.1:1/token", upstream_fetcher=None)
+    assert (await sign_in(Browser(proxy))).answer["error"] == "server_error"
 
 
 # --- the user ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "known"),
+    ("answer", "issuer", "known"),
     [
-        pytest.param({}, {}, True, id="by its ID token"),
-        pytest.param({}, {"upstream_issuer": "https://login.provider.example"}, True, id="of the right issuer"),
-        pytest.param(
-            {"iss": "https://x.example"}, {"upstream_issuer": "https://y.example"}, False, id="another issuer"
-        ),
-        pytest.param({"aud": "other-id"}, {}, False, id="of another client"),
-        pytest.param({"exp": 1_600_000_000}, {}, False, id="expired"),
-        pytest.param({"sub": None}, {}, False, id="no subject"),
-        pytest.param({"sub": "client:nightly"}, {}, False, id="in a client's name"),
+        pytest.param({"id_token": id_token()}, None, True, id="by its ID token"),
+        pytest.param({"id_token": id_token()}, "https://login.provider.example", True, id="of the right issuer"),
+        pytest.param({"id_token": id_token()}, "https://y.example", False, id="another issuer"),
+        pytest.param({"id_token": id_token(aud="other-id")}, None, False, id="of another client"),
+        pytest.param({"id_token": id_token(exp=1_600_000_000)}, None, False, id="expired"),
+        pytest.param({"id_token": id_token(sub=None)}, None, False, id="no subject"),
+        pytest.param({"id_token": id_token(sub="client:nightly")}, None, False, id="in a client's name"),
+        pytest.param({}, None, False, id="no ID token"),
+        pytest.param({"id_token": "a.!.c"}, None, False, id="no readable ID token"),
+        pytest.param({"id_token": "a.e30.c"}, None, False, id="an empty ID token"),
     ],
 )
-def test_the_provider_determines_the_user(changes: dict[str, Any], options: dict[str, Any], known: bool) -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        back = await come_back(browser, code="c", state=sent["state"])
-        assert ("code" in back.answer) is known
-        assert (back.answer.get("error") == "server_error") is not known
-
-    provider = a_provider(id_token=id_token(**changes))
-    run(story, provider, upstream_userinfo=None, clock=Clock(), **options)
+async def test_the_provider_determines_the_user(
+    answer: dict[str, Any], issuer: str | None, known: bool, start_proxy: StartProxy
+) -> None:
+    proxy = start_proxy(a_provider(**answer), upstream_userinfo=None, clock=Clock(), upstream_issuer=issuer)
+    back = await sign_in(Browser(proxy))
+    assert ("code" in back.answer) is known
+    assert (back.answer.get("error") == "server_error") is not known
 
 
-def test_a_custom_function_can_determine_the_user() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-        principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-        assert principal is not None
-        assert principal.subject == "of upstream-secret-token"
-
-    run(story, identify=lambda answer: f"of {answer['access_token']}")
+async def test_a_custom_function_can_determine_the_user(start_proxy: StartProxy) -> None:
+    proxy = start_proxy(identify=lambda answer: f"of {answer['access_token']}")
+    assert (await principal_of(Browser(proxy))).subject == "of upstream-secret-token"
 
 
 @pytest.mark.parametrize("found", [b"<html>", b"[]", {"error": "bad_verification_code"}, {"access_token": 7}], ids=repr)
-def test_an_invalid_answer_of_the_provider_fails_the_sign_in(found: object) -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        back = await come_back(browser, code="c", state=sent["state"])
-        assert back.answer["error"] == "server_error"
-        assert back.answer["state"] == "st4te"
-
-    run(story, Documents({TOKEN: found}))
+async def test_an_invalid_answer_of_the_provider_fails_the_sign_in(found: object, start_proxy: StartProxy) -> None:
+    back = await sign_in(Browser(start_proxy(Documents({TOKEN: found}))))
+    assert (back.answer["error"], back.answer["state"]) == ("server_error", "st4te")
 
 
 @pytest.mark.parametrize(
@@ -242,250 +232,183 @@ def test_an_invalid_answer_of_the_provider_fails_the_sign_in(found: object) -> N
     [
         ({"error": "access_denied"}, "access_denied"),
         ({"error": "<script>", "error_description": "<script>"}, "server_error"),
-        ({}, "server_error"),
+        ({"code": ""}, "server_error"),
     ],
 )
-def test_a_refusal_of_the_provider_reaches_the_client_in_our_words(answer: dict[str, str], error: str) -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        back = await come_back(browser, state=sent["state"], **answer)
-        assert (back.answer["error"], back.answer["iss"]) == (error, ISSUER)
-        assert "%3Cscript" not in back.location
-
-    run(story)
+async def test_a_refusal_of_the_provider_reaches_the_client_in_our_words(
+    answer: dict[str, str], error: str, proxy: OAuthProxy
+) -> None:
+    back = await sign_in(Browser(proxy), **answer)
+    assert (back.answer["error"], back.answer["iss"]) == (error, ISSUER)
+    assert "%3Cscript" not in back.location
 
 
-def test_an_answer_of_another_provider_is_refused() -> None:
+async def test_an_answer_of_another_provider_is_refused(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        back = await come_back(browser, code="c", state=sent["state"], iss="https://evil.example")
-        assert back.status == 400
-
-    run(story, provider, upstream_issuer="https://login.provider.example")
-    assert provider.asked == ["closed"]
+    proxy = start_proxy(provider, upstream_issuer="https://login.provider.example")
+    back = await sign_in(Browser(proxy), code="c", iss="https://evil.example")
+    assert (back.status, provider.asked) == (400, [])
 
 
 # --- FastMCP GHSA-c2jp-c369-7pvx: the confused deputy -----------------------------------------------------------------
 
 
-def test_a_new_client_needs_consent_before_the_provider_is_involved() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        browser = Browser(proxy)
-        known = await register(proxy)
-        await tokens_of(proxy, browser, known["client_id"])
-        stranger = await register(proxy, client_name="Stranger", redirect_uris=["https://evil.example/cb"])
-        url = authorize_url(stranger["client_id"], redirect_uri="https://evil.example/cb")
-        page = await browser.get(url, site="none")
-        assert (page.status, "location" in page.headers) == (200, False)
-        assert '<dd class="host">evil.example</dd>' in page.text
-        assert "login.provider.example" in page.text
-        assert "state=" not in page.text
-
-    run(story)
+async def test_a_new_client_needs_consent_before_the_provider_is_involved(proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    await tokens_of(browser)
+    stranger = await register(proxy, client_name="Stranger", redirect_uris=["https://evil.example/cb"])
+    url = authorize_url(stranger["client_id"], redirect_uri="https://evil.example/cb")
+    page = await browser.get(url, site="none")
+    assert (page.status, "location" in page.headers) == (200, False)
+    assert '<dd class="host">evil.example</dd>' in page.text
+    assert "login.provider.example" in page.text
+    assert "state=" not in page.text
 
 
-def test_a_denied_consent_never_reaches_the_provider() -> None:
+async def test_a_denied_consent_never_reaches_the_provider(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        page = await browser.get(authorize_url(client["client_id"]))
-        response = await browser.post({"request": page.sealed, "decision": "deny"})
-        assert response.answer["error"] == "access_denied"
-
-    run(story, provider)
-    assert provider.asked == ["closed"]
+    browser = Browser(start_proxy(provider))
+    page = await browser.visit()
+    response = await browser.post({"request": page.sealed, "decision": "deny"})
+    assert (response.answer["error"], provider.asked) == ("access_denied", [])
 
 
 # --- FastMCP CVE-2026-27124, GHSA-rww4, GHSA-6x8h: consent and browser ------------------------------------------------
 
 
-def test_a_login_cannot_be_finished_by_another_browser() -> None:
+async def test_a_login_cannot_be_finished_by_another_browser(start_proxy: StartProxy) -> None:
     provider = a_provider()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        one, other = Browser(proxy), Browser(proxy)
-        sent = await sent_on(one, client["client_id"])
-        await sent_on(other, client["client_id"])
-        stolen = await come_back(other, code="c", state=sent["state"])
-        assert (stolen.status, "location" in stolen.headers) == (403, False)
-        assert provider.asked == []
-        assert "code" in (await come_back(one, code="c", state=sent["state"])).answer
-
-    run(story, provider)
-
-
-def test_a_browser_without_cookies_cannot_finish() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        sent = await sent_on(Browser(proxy), client["client_id"])
-        assert (await come_back(Browser(proxy), code="c", state=sent["state"])).status == 403
-
-    run(story)
+    proxy = start_proxy(provider)
+    one, other = Browser(proxy), Browser(proxy)
+    state = (await sent_on(one))["state"]
+    await sent_on(other)
+    stolen = await come_back(other, code="c", state=state)
+    assert (stolen.status, "location" in stolen.headers) == (403, False)
+    assert (await come_back(Browser(proxy), code="c", state=state)).status == 403
+    assert provider.asked == []
+    assert "code" in (await come_back(one, code="c", state=state)).answer
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", None])
-def test_consent_is_always_asked_if_another_site_leads_to_the_page(site: str | None) -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        await sent_on(browser, client["client_id"])
-        page = await browser.get(authorize_url(client["client_id"]), site=site)
-        assert (page.status, "location" in page.headers) == (200, False)
-
-    run(story)
+async def test_consent_is_always_asked_if_another_site_leads_to_the_page(site: str | None, proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    await sent_on(browser)
+    page = await browser.visit(site=site)
+    assert (page.status, "location" in page.headers) == (200, False)
 
 
-def test_a_consent_is_remembered_for_the_same_browser_client_and_scopes() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        await sent_on(browser, client["client_id"])
-        again = await browser.get(authorize_url(client["client_id"]), site="none")
-        assert again.status == 303
-        assert again.location.startswith(f"{AUTHORIZE}?")
-        more = await browser.get(authorize_url(client["client_id"], scope="files:read files:write"), site="none")
-        assert more.status == 200
-        assert (await Browser(proxy).get(authorize_url(client["client_id"]), site="none")).status == 200
-
-    run(story)
-
-
-def test_a_remembered_consent_expires() -> None:
+async def test_a_consent_is_remembered_for_a_month_for_the_same_browser_client_and_scopes(
+    start_proxy: StartProxy,
+) -> None:
     clock = Clock()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        await tokens_of(proxy, browser, client["client_id"])
-        clock.now += 30 * 24 * 3600 + 1
-        assert (await browser.get(authorize_url(client["client_id"]), site="none")).status == 200
-
-    run(story, clock=clock)
+    proxy = start_proxy(clock=clock)
+    browser = Browser(proxy)
+    await tokens_of(browser)
+    again = await browser.visit(site="none")
+    assert again.status == 303
+    assert again.location.startswith(f"{AUTHORIZE}?")
+    assert (await browser.visit(scope="files:read files:write", site="none")).status == 200
+    assert (await Browser(proxy).get(authorize_url(browser.client_id), site="none")).status == 200
+    clock.now += 30 * 24 * 3600 + 1
+    assert (await browser.visit(site="none")).status == 200
 
 
 # --- state ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_state_is_accepted_once() -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        assert "code" in (await come_back(browser, code="c", state=sent["state"])).answer
-        again = await come_back(browser, code="c", state=sent["state"])
-        assert (again.status, "location" in again.headers) == (400, False)
-
-    run(story)
+async def test_a_state_is_accepted_once(proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    sent = await sent_on(browser)
+    assert "code" in (await come_back(browser, code="c", state=sent["state"])).answer
+    again = await come_back(browser, code="c", state=sent["state"])
+    assert (again.status, "location" in again.headers) == (400, False)
 
 
-def test_a_state_expires_after_ten_minutes() -> None:
+async def test_a_state_expires_after_ten_minutes(start_proxy: StartProxy) -> None:
     clock = Clock()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        sent = await sent_on(browser, client["client_id"])
-        clock.now += 600
-        assert (await come_back(browser, code="c", state=sent["state"])).status == 400
-
-    run(story, clock=clock)
+    browser = Browser(start_proxy(clock=clock))
+    sent = await sent_on(browser)
+    clock.now += 600
+    assert (await come_back(browser, code="c", state=sent["state"])).status == 400
 
 
 @pytest.mark.parametrize("state", ["", "st4te", "x" * 43, "<script>alert(1)</script>"])
-def test_a_state_that_is_not_ours_is_refused(state: str) -> None:
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        browser = Browser(proxy)
-        await sent_on(browser, client["client_id"])
-        response = await come_back(browser, code="<script>", state=state)
-        assert response.status == 400
-        assert "<script" not in response.text
+async def test_a_state_that_is_not_ours_is_refused(state: str, proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    await sent_on(browser)
+    response = await come_back(browser, code="<script>", state=state)
+    assert response.status == 400
+    assert "<script" not in response.text
 
-    run(story)
+
+async def test_an_invalid_callback_is_answered_with_a_page(proxy: OAuthProxy) -> None:
+    assert (await Browser(proxy).get(f"{ISSUER}/callback?state=a&state=b")).status == 400
+
+
+async def test_concurrent_sign_ins_are_bounded(proxy: OAuthProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.auth.authorization_server.oauth_proxy._STATES", 1)
+    await sent_on(Browser(proxy))
+    browser = Browser(proxy)
+    page = await browser.visit()
+    assert (await browser.post({"request": page.sealed, "decision": "allow"})).status == 503
 
 
 # --- the provider's tokens --------------------------------------------------------------------------------------------
 
 
-def test_a_token_of_the_provider_is_refreshed_when_it_is_about_to_end() -> None:
+async def test_a_token_of_the_provider_is_refreshed_when_it_is_about_to_end(start_proxy: StartProxy) -> None:
     provider, clock = a_provider(), Clock()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-        principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-        assert principal is not None
-        clock.now += 3590
-        provider.found[TOKEN] = {"access_token": "upstream-second", "expires_in": 3600}
-        assert await proxy.upstream_token(principal) == "upstream-second"
-        clock.now += 3590
-        provider.found[TOKEN] = {"access_token": "upstream-third", "expires_in": 3600}
-        assert await proxy.upstream_token(principal) == "upstream-third"
-        assert provider.sent[-1]["refresh_token"] == "upstream-refresh"
-
-    run(story, provider, clock=clock)
+    proxy = start_proxy(provider, clock=clock)
+    principal = await principal_of(Browser(proxy))
+    clock.now += 3590
+    provider.found[TOKEN] = {"access_token": "upstream-second", "expires_in": 3600}
+    assert await proxy.upstream_token(principal) == "upstream-second"
+    clock.now += 3590
+    provider.found[TOKEN] = {"access_token": "upstream-third", "expires_in": 3600}
+    assert await proxy.upstream_token(principal) == "upstream-third"
+    assert provider.sent[-1]["refresh_token"] == "upstream-refresh"
 
 
-def test_tokens_revoked_by_the_provider_are_revoked_here() -> None:
+async def test_a_provider_token_without_an_expiry_is_not_refreshed(start_proxy: StartProxy) -> None:
+    provider = Documents({TOKEN: {"access_token": "t"}})
+    proxy = start_proxy(provider, identify=lambda answer: "ada", client_secret=None)
+    assert await proxy.upstream_token(await principal_of(Browser(proxy))) == "t"
+    assert provider.asked == [f"POST {TOKEN}"]
+    assert "client_secret" not in provider.sent[0]
+
+
+async def test_tokens_revoked_by_the_provider_are_revoked_here(start_proxy: StartProxy) -> None:
     provider, clock = a_provider(), Clock()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-        headers = {"authorization": f"Bearer {answer['access_token']}"}
-        principal = await proxy.verify(headers)
-        assert principal is not None
-        clock.now += 3590
-        provider.found[TOKEN] = {"error": "invalid_grant"}
-        assert await proxy.upstream_token(principal) is None
-        form = {"grant_type": "refresh_token", "client_id": client["client_id"]}
-        refused = await exchange(proxy, refresh_token=answer["refresh_token"], **form)
-        assert refused.json["error"] == "invalid_grant"
-
-    run(story, provider, clock=clock)
+    browser = Browser(start_proxy(provider, clock=clock))
+    answer = await tokens_of(browser)
+    principal = await browser.app.verify({"authorization": f"Bearer {answer['access_token']}"})
+    clock.now += 3590
+    provider.found[TOKEN] = {"error": "invalid_grant"}
+    assert await browser.app.upstream_token(principal) is None
+    form = {"grant_type": "refresh_token", "client_id": browser.client_id, "refresh_token": answer["refresh_token"]}
+    assert (await exchange(browser.app, **form)).json["error"] == "invalid_grant"
 
 
-def test_an_unreachable_provider_revokes_nothing() -> None:
+async def test_an_unreachable_provider_revokes_nothing(start_proxy: StartProxy) -> None:
     provider, clock = a_provider(), Clock()
-
-    async def story(proxy: OAuthProxy) -> None:
-        client = await register(proxy)
-        answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-        principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-        assert principal is not None
-        clock.now += 3590
-        kept = provider.found.pop(TOKEN)
-        with pytest.raises(AuthError, match="cannot be reached"):
-            await proxy.upstream_token(principal)
-        provider.found[TOKEN] = kept
-        assert await proxy.upstream_token(principal) == "upstream-secret-token"
-
-    run(story, provider, clock=clock)
+    proxy = start_proxy(provider, clock=clock)
+    principal = await principal_of(Browser(proxy))
+    clock.now += 3590
+    answer = provider.found.pop(TOKEN)
+    with pytest.raises(AuthError, match="cannot be reached"):
+        await proxy.upstream_token(principal)
+    provider.found[TOKEN] = answer
+    assert await proxy.upstream_token(principal) == "upstream-secret-token"
 
 
-async def test_the_store_holds_no_readable_token_of_the_provider(tmp_path: Path) -> None:
+async def test_the_store_holds_no_readable_token_of_the_provider(start_proxy: StartProxy, tmp_path: Path) -> None:
     path = str(tmp_path / "proxy.db")
-
-    proxy = make_proxy(a_provider(), store=path)
-    client = await register(proxy)
-    answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-    principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-    assert principal is not None
+    proxy = start_proxy(store=path)
+    principal = await principal_of(Browser(proxy))
     await proxy.aclose()
-    kept = contents(tmp_path)
-    assert [token for token in (b"upstream-secret-token", b"upstream-refresh") if token in kept] == []
-    other = make_proxy(a_provider(), store=path, client_secret="another")
-    assert await other.upstream_token(principal) is None
-    await other.aclose()
+    stored = contents(tmp_path)
+    assert [token for token in (b"upstream-secret-token", b"upstream-refresh") if token in stored] == []
+    assert await start_proxy(store=path, client_secret="another").upstream_token(principal) is None
 
 
 # --- setting up -------------------------------------------------------------------------------------------------------
@@ -500,10 +423,3 @@ def test_a_provider_url_must_be_https(name: str) -> None:
 def test_an_unknown_option_of_a_proxy_is_an_error() -> None:
     with pytest.raises(TypeError, match="users"):
         make_proxy(a_provider(), users={})
-
-
-def test_a_proxy_is_an_authorization_server_to_others() -> None:
-    proxy: AuthorizationServer = make_proxy(a_provider())
-    assert proxy.metadata()["issuer"] == ISSUER
-    assert "/callback" in proxy.routes()
-    assert CALLBACK not in proxy.routes()

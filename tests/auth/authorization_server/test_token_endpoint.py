@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,13 +17,13 @@ from tests.auth.authorization_server.support import (
     Browser,
     Clock,
     Response,
+    Start,
     ask,
     authorize_url,
     exchange,
     make_server,
     register,
 )
-from tests.support import run_async
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.storage import OAuthClient
 from trunkline.auth.verifiers import InvalidToken
@@ -70,17 +69,6 @@ async def is_good(server: AuthorizationServer, token: str) -> bool:
         return False
 
 
-def run(work: Callable[[AuthorizationServer], Awaitable[None]], **options: Any) -> None:
-    """Run a story against a server of its own."""
-
-    async def main() -> None:
-        server = make_server(**options)
-        await work(server)
-        await server.aclose()
-
-    run_async(main())
-
-
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
@@ -99,13 +87,11 @@ def test_the_issuer_is_published_byte_for_byte(issuer: str) -> None:
         ("https://auth.example.com/t1", "/t1/.well-known/openid-configuration"),
     ],
 )
-def test_metadata_is_where_clients_look_for_it(issuer: str, path: str) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await ask(server, "GET", f"https://auth.example.com{path}")
-        assert (response.status, response.json["issuer"]) == (200, issuer)
-        assert response.headers["content-type"] == "application/json"
-
-    run(story, issuer=issuer)
+async def test_metadata_is_where_clients_look_for_it(issuer: str, path: str, start: Start) -> None:
+    server = start(issuer=issuer)
+    response = await ask(server, "GET", f"https://auth.example.com{path}")
+    assert (response.status, response.json["issuer"]) == (200, issuer)
+    assert response.headers["content-type"] == "application/json"
 
 
 def test_metadata_has_the_fields_that_clients_need() -> None:
@@ -140,69 +126,52 @@ def test_client_credentials_are_advertised_only_if_a_client_may_use_them() -> No
 # --- end to end -------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_obtains_a_token_that_the_server_accepts() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        answer = await tokens_of(server, client["client_id"])
-        assert (answer["token_type"], answer["expires_in"], answer["scope"]) == ("Bearer", 900, "files:read")
-        principal = await server.verify({"authorization": f"Bearer {answer['access_token']}"})
-        assert principal is not None
-        assert (principal.subject, principal.issuer, principal.client) == ("ada", ISSUER, client["client_id"])
-        assert principal.scopes == {"files:read"}
-        assert (principal.claims or {})["aud"] == RESOURCE
-
-    run(story)
+async def test_a_client_obtains_a_token_that_the_server_accepts(server: AuthorizationServer) -> None:
+    client = await register(server)
+    answer = await tokens_of(server, client["client_id"])
+    assert (answer["token_type"], answer["expires_in"], answer["scope"]) == ("Bearer", 900, "files:read")
+    principal = await server.verify({"authorization": f"Bearer {answer['access_token']}"})
+    assert principal is not None
+    assert (principal.subject, principal.issuer, principal.client) == ("ada", ISSUER, client["client_id"])
+    assert principal.scopes == {"files:read"}
+    assert (principal.claims or {})["aud"] == RESOURCE
 
 
-def test_the_redirect_to_a_client_has_code_state_and_issuer() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        browser = Browser(server)
-        response = await browser.allow(await browser.get(authorize_url(client["client_id"])))
-        assert response.status == 303
-        assert response.location.startswith(f"{CALLBACK}?")
-        assert set(response.answer) == {"code", "state", "iss"}
-        assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
-
-    run(story)
+async def test_the_redirect_to_a_client_has_code_state_and_issuer(server: AuthorizationServer) -> None:
+    browser = Browser(server)
+    response = await browser.allow(await browser.visit())
+    assert response.status == 303
+    assert response.location.startswith(f"{CALLBACK}?")
+    assert set(response.answer) == {"code", "state", "iss"}
+    assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
 
 
-def test_a_token_response_is_not_cached() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        response = await redeem(server, client["client_id"], await code_for(server, client["client_id"]))
-        assert response.headers["cache-control"] == "no-store"
-        assert response.headers["content-type"] == "application/json"
-
-    run(story)
+async def test_a_token_response_is_not_cached(server: AuthorizationServer) -> None:
+    client = await register(server)
+    response = await redeem(server, client["client_id"], await code_for(server, client["client_id"]))
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["content-type"] == "application/json"
 
 
-def test_a_denied_consent_is_reported_to_the_client() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        browser = Browser(server)
-        page = await browser.get(authorize_url(client["client_id"]))
-        response = await browser.post({"request": page.sealed, "decision": "deny"})
-        assert response.answer["error"] == "access_denied"
-        assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
-
-    run(story)
+async def test_a_denied_consent_is_reported_to_the_client(server: AuthorizationServer) -> None:
+    browser = Browser(server)
+    page = await browser.visit()
+    response = await browser.post({"request": page.sealed, "decision": "deny"})
+    assert response.answer["error"] == "access_denied"
+    assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
 
 
-def test_the_published_keys_verify_the_tokens() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        from joserfc import jwt
-        from joserfc.jwk import KeySet
+async def test_the_published_keys_verify_the_tokens(server: AuthorizationServer) -> None:
+    from joserfc import jwt
+    from joserfc.jwk import KeySet
 
-        client = await register(server)
-        token = (await tokens_of(server, client["client_id"]))["access_token"]
-        published = (await ask(server, "GET", f"{ISSUER}/jwks")).json
-        assert "d" not in published["keys"][0]
-        read = jwt.decode(token, KeySet.import_key_set(published), algorithms=["ES256"])  # type: ignore[arg-type]
-        assert read.header["typ"] == "at+jwt"
-        assert read.claims["sub"] == "ada"
-
-    run(story)
+    client = await register(server)
+    token = (await tokens_of(server, client["client_id"]))["access_token"]
+    published = (await ask(server, "GET", f"{ISSUER}/jwks")).json
+    assert "d" not in published["keys"][0]
+    read = jwt.decode(token, KeySet.import_key_set(published), algorithms=["ES256"])  # type: ignore[arg-type]
+    assert read.header["typ"] == "at+jwt"
+    assert read.claims["sub"] == "ada"
 
 
 # --- requests that are not allowed ------------------------------------------------------------------------------------
@@ -225,63 +194,50 @@ def test_the_published_keys_verify_the_tokens() -> None:
         pytest.param({"prompt": "none"}, "interaction_required", id="in silence"),
     ],
 )
-def test_an_invalid_request_is_reported_to_the_client(changes: dict[str, str | None], error: str) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        callback = "http://127.0.0.1:3000/callback"
-        client = await register(server, redirect_uris=[callback])
-        url = authorize_url(**{"client_id": client["client_id"], "redirect_uri": callback, **changes})
-        response = await Browser(server).get(url)
-        assert (response.status, response.answer["error"]) == (303, error)
-        assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
-
-    run(story)
-
-
-def test_the_resource_defaults_to_the_only_one() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        code = await code_for(server, client["client_id"], resource=None)
-        response = await redeem(server, client["client_id"], code, resource=None)
-        principal = await server.verify({"authorization": f"Bearer {response.json['access_token']}"})
-        assert principal is not None
-        assert (principal.claims or {})["aud"] == RESOURCE
-
-    run(story)
+async def test_an_invalid_request_is_reported_to_the_client(
+    changes: dict[str, str | None], error: str, server: AuthorizationServer
+) -> None:
+    callback = "http://127.0.0.1:3000/callback"
+    client = await register(server, redirect_uris=[callback])
+    url = authorize_url(**{"client_id": client["client_id"], "redirect_uri": callback, **changes})
+    response = await Browser(server).get(url)
+    assert (response.status, response.answer["error"]) == (303, error)
+    assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)
 
 
-def test_one_of_several_resources_must_be_named() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        callback = "http://localhost:1/cb"
-        client = await register(server, redirect_uris=[callback])
-        url = authorize_url(client["client_id"], redirect_uri=callback, resource=None)
-        assert (await Browser(server).get(url)).answer["error"] == "invalid_target"
-
-    run(story, resource=[RESOURCE, "https://auth.example.com/other"])
-
-
-def test_the_scope_has_a_default() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        assert (await tokens_of(server, client["client_id"], scope=None))["scope"] == "files:read"
-
-    run(story, default_scopes=["files:read"])
+async def test_the_resource_defaults_to_the_only_one(server: AuthorizationServer) -> None:
+    client = await register(server)
+    code = await code_for(server, client["client_id"], resource=None)
+    response = await redeem(server, client["client_id"], code, resource=None)
+    principal = await server.verify({"authorization": f"Bearer {response.json['access_token']}"})
+    assert principal is not None
+    assert (principal.claims or {})["aud"] == RESOURCE
 
 
-def test_a_client_may_request_more_scopes_than_it_registered() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server, scope="files:read")
-        answer = await tokens_of(server, client["client_id"], scope="files:read files:write")
-        assert answer["scope"] == "files:read files:write"
+async def test_one_of_several_resources_must_be_named(start: Start) -> None:
+    server = start(resource=[RESOURCE, "https://auth.example.com/other"])
+    callback = "http://localhost:1/cb"
+    client = await register(server, redirect_uris=[callback])
+    url = authorize_url(client["client_id"], redirect_uri=callback, resource=None)
+    assert (await Browser(server).get(url)).answer["error"] == "invalid_target"
 
-    run(story)
+
+async def test_the_scope_has_a_default(start: Start) -> None:
+    server = start(default_scopes=["files:read"])
+    client = await register(server)
+    assert (await tokens_of(server, client["client_id"], scope=None))["scope"] == "files:read"
 
 
-def test_a_scope_not_allowed_for_a_configured_client_is_omitted() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        answer = await tokens_of(server, "known", scope="files:read files:write")
-        assert answer["scope"] == "files:read"
+async def test_a_client_may_request_more_scopes_than_it_registered(server: AuthorizationServer) -> None:
+    client = await register(server, scope="files:read")
+    answer = await tokens_of(server, client["client_id"], scope="files:read files:write")
+    assert answer["scope"] == "files:read files:write"
 
-    run(story, clients=[OAuthClient(client_id="known", redirect_uris=(CALLBACK,), scopes=("files:read",))])
+
+async def test_a_scope_not_allowed_for_a_configured_client_is_omitted(start: Start) -> None:
+    server = start(clients=[OAuthClient(client_id="known", redirect_uris=(CALLBACK,), scopes=("files:read",))])
+    answer = await tokens_of(server, "known", scope="files:read files:write")
+    assert answer["scope"] == "files:read"
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------
@@ -300,175 +256,135 @@ def test_a_scope_not_allowed_for_a_configured_client_is_omitted() -> None:
         pytest.param({"grant_type": "client_credentials"}, "unauthorized_client", id="a grant it may not use"),
     ],
 )
-def test_a_code_is_not_accepted_as_anything_else(changes: dict[str, str | None], error: str) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        code = await code_for(server, client["client_id"])
-        response = await redeem(server, client["client_id"], code, **changes)
-        assert (response.status, response.json["error"]) == (400, error)
-        assert "access_token" not in response.json
-
-    run(story)
-
-
-def test_a_reused_code_revokes_its_tokens() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        id = (await register(server))["client_id"]
-        code = await code_for(server, id)
-        first = (await redeem(server, id, code)).json
-        assert await is_good(server, first["access_token"])
-        assert (await redeem(server, id, code)).json["error"] == "invalid_grant"
-        assert not await is_good(server, first["access_token"])
-        assert (await refresh(server, id, first["refresh_token"])).json["error"] == "invalid_grant"
-
-    run(story)
+async def test_a_code_is_not_accepted_as_anything_else(
+    changes: dict[str, str | None], error: str, server: AuthorizationServer
+) -> None:
+    client = await register(server)
+    code = await code_for(server, client["client_id"])
+    response = await redeem(server, client["client_id"], code, **changes)
+    assert (response.status, response.json["error"]) == (400, error)
+    assert "access_token" not in response.json
 
 
-def test_a_code_of_another_client_is_unknown_and_stays_valid() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
-        code = await code_for(server, mine)
-        assert (await redeem(server, theirs, code)).json["error"] == "invalid_grant"
-        assert (await redeem(server, mine, code)).status == 200
+async def test_a_reused_code_revokes_its_tokens(server: AuthorizationServer) -> None:
+    id = (await register(server))["client_id"]
+    code = await code_for(server, id)
+    first = (await redeem(server, id, code)).json
+    assert await is_good(server, first["access_token"])
+    assert (await redeem(server, id, code)).json["error"] == "invalid_grant"
+    assert not await is_good(server, first["access_token"])
+    assert (await refresh(server, id, first["refresh_token"])).json["error"] == "invalid_grant"
 
-    run(story)
+
+async def test_a_code_of_another_client_is_unknown_and_stays_valid(server: AuthorizationServer) -> None:
+    mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
+    code = await code_for(server, mine)
+    assert (await redeem(server, theirs, code)).json["error"] == "invalid_grant"
+    assert (await redeem(server, mine, code)).status == 200
 
 
-def test_a_code_expires_after_a_minute() -> None:
+async def test_a_code_expires_after_a_minute(start: Start) -> None:
     clock = Clock()
-
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        code = await code_for(server, client["client_id"])
-        clock.now += 61
-        assert (await redeem(server, client["client_id"], code)).json["error"] == "invalid_grant"
-
-    run(story, clock=clock)
+    server = start(clock=clock)
+    client = await register(server)
+    code = await code_for(server, client["client_id"])
+    clock.now += 61
+    assert (await redeem(server, client["client_id"], code)).json["error"] == "invalid_grant"
 
 
 # --- refreshing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_refresh_token_is_exchanged_for_new_tokens() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        first = await tokens_of(server, client["client_id"])
-        second = await refresh(server, client["client_id"], first["refresh_token"], resource=RESOURCE)
-        assert second.status == 200
-        assert second.json["refresh_token"] != first["refresh_token"]
-        assert await is_good(server, second.json["access_token"])
-
-    run(story)
+async def test_a_refresh_token_is_exchanged_for_new_tokens(server: AuthorizationServer) -> None:
+    client = await register(server)
+    first = await tokens_of(server, client["client_id"])
+    second = await refresh(server, client["client_id"], first["refresh_token"], resource=RESOURCE)
+    assert second.status == 200
+    assert second.json["refresh_token"] != first["refresh_token"]
+    assert await is_good(server, second.json["access_token"])
 
 
-def test_a_reused_refresh_token_revokes_its_family() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        id = (await register(server))["client_id"]
-        first = await tokens_of(server, id)
-        second = (await refresh(server, id, first["refresh_token"])).json
-        assert (await refresh(server, id, first["refresh_token"])).json["error"] == "invalid_grant"
-        assert (await refresh(server, id, second["refresh_token"])).json["error"] == "invalid_grant"
-        assert not await is_good(server, second["access_token"])
-
-    run(story)
+async def test_a_reused_refresh_token_revokes_its_family(server: AuthorizationServer) -> None:
+    id = (await register(server))["client_id"]
+    first = await tokens_of(server, id)
+    second = (await refresh(server, id, first["refresh_token"])).json
+    assert (await refresh(server, id, first["refresh_token"])).json["error"] == "invalid_grant"
+    assert (await refresh(server, id, second["refresh_token"])).json["error"] == "invalid_grant"
+    assert not await is_good(server, second["access_token"])
 
 
-def test_a_refresh_token_of_another_client_is_unknown_and_stays_valid() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
-        token = (await tokens_of(server, mine))["refresh_token"]
-        assert (await refresh(server, theirs, token)).json["error"] == "invalid_grant"
-        assert (await refresh(server, mine, token)).status == 200
-
-    run(story)
+async def test_a_refresh_token_of_another_client_is_unknown_and_stays_valid(server: AuthorizationServer) -> None:
+    mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
+    token = (await tokens_of(server, mine))["refresh_token"]
+    assert (await refresh(server, theirs, token)).json["error"] == "invalid_grant"
+    assert (await refresh(server, mine, token)).status == 200
 
 
-def test_a_refreshed_token_has_fewer_scopes_at_most() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        id = (await register(server))["client_id"]
-        first = await tokens_of(server, id, scope="files:read files:write")
-        more = await refresh(server, id, first["refresh_token"], scope="files:read admin")
-        assert more.json["error"] == "invalid_scope"
-        assert (await refresh(server, id, first["refresh_token"], scope="files:read")).json["scope"] == "files:read"
-
-    run(story)
+async def test_a_refreshed_token_has_fewer_scopes_at_most(server: AuthorizationServer) -> None:
+    id = (await register(server))["client_id"]
+    first = await tokens_of(server, id, scope="files:read files:write")
+    more = await refresh(server, id, first["refresh_token"], scope="files:read admin")
+    assert more.json["error"] == "invalid_scope"
+    assert (await refresh(server, id, first["refresh_token"], scope="files:read")).json["scope"] == "files:read"
 
 
-def test_a_client_without_the_refresh_grant_gets_no_refresh_token() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server, grant_types=["authorization_code"])
-        assert "refresh_token" not in await tokens_of(server, client["client_id"])
-
-    run(story)
+async def test_a_client_without_the_refresh_grant_gets_no_refresh_token(server: AuthorizationServer) -> None:
+    client = await register(server, grant_types=["authorization_code"])
+    assert "refresh_token" not in await tokens_of(server, client["client_id"])
 
 
-def test_tokens_expire() -> None:
+async def test_tokens_expire(start: Start) -> None:
     clock = Clock()
-
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        tokens = await tokens_of(server, client["client_id"])
-        clock.now += 899
-        assert await is_good(server, tokens["access_token"])
-        clock.now += 1
-        assert not await is_good(server, tokens["access_token"])
-        clock.now += 30 * 24 * 3600
-        response = await refresh(server, client["client_id"], tokens["refresh_token"])
-        assert response.json["error"] in ("invalid_grant", "invalid_client")
-
-    run(story, clock=clock)
+    server = start(clock=clock)
+    client = await register(server)
+    tokens = await tokens_of(server, client["client_id"])
+    clock.now += 899
+    assert await is_good(server, tokens["access_token"])
+    clock.now += 1
+    assert not await is_good(server, tokens["access_token"])
+    clock.now += 30 * 24 * 3600
+    response = await refresh(server, client["client_id"], tokens["refresh_token"])
+    assert response.json["error"] in ("invalid_grant", "invalid_client")
 
 
-def test_tokens_stay_valid_after_a_key_rotation() -> None:
+async def test_tokens_stay_valid_after_a_key_rotation(start: Start) -> None:
     clock = Clock()
-
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server)
-        old = await tokens_of(server, client["client_id"])
-        clock.now += 90 * 24 * 3600 - 60
-        client = await register(server)
-        before = await tokens_of(server, client["client_id"])
-        clock.now += 120
-        after = await tokens_of(server, client["client_id"])
-        assert await is_good(server, before["access_token"])
-        assert await is_good(server, after["access_token"])
-        assert not await is_good(server, old["access_token"])
-        assert len((await ask(server, "GET", f"{ISSUER}/jwks")).json["keys"]) == 2
-
-    run(story, clock=clock)
+    server = start(clock=clock)
+    client = await register(server)
+    old = await tokens_of(server, client["client_id"])
+    clock.now += 90 * 24 * 3600 - 60
+    client = await register(server)
+    before = await tokens_of(server, client["client_id"])
+    clock.now += 120
+    after = await tokens_of(server, client["client_id"])
+    assert await is_good(server, before["access_token"])
+    assert await is_good(server, after["access_token"])
+    assert not await is_good(server, old["access_token"])
+    assert len((await ask(server, "GET", f"{ISSUER}/jwks")).json["keys"]) == 2
 
 
 # --- revoking ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-def test_a_revoked_token_ends_with_its_family(kind: str) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        id = (await register(server))["client_id"]
-        tokens = await tokens_of(server, id)
-        assert (await exchange(server, path="revoke", client_id=id, token=tokens[kind])).status == 200
-        assert not await is_good(server, tokens["access_token"])
-        assert (await refresh(server, id, tokens["refresh_token"])).json["error"] == "invalid_grant"
-
-    run(story)
+async def test_a_revoked_token_ends_with_its_family(kind: str, server: AuthorizationServer) -> None:
+    id = (await register(server))["client_id"]
+    tokens = await tokens_of(server, id)
+    assert (await exchange(server, path="revoke", client_id=id, token=tokens[kind])).status == 200
+    assert not await is_good(server, tokens["access_token"])
+    assert (await refresh(server, id, tokens["refresh_token"])).json["error"] == "invalid_grant"
 
 
-def test_a_client_cannot_revoke_tokens_of_another() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
-        tokens = await tokens_of(server, mine)
-        assert (await exchange(server, path="revoke", client_id=theirs, token=tokens["access_token"])).status == 200
-        assert await is_good(server, tokens["access_token"])
-
-    run(story)
+async def test_a_client_cannot_revoke_tokens_of_another(server: AuthorizationServer) -> None:
+    mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
+    tokens = await tokens_of(server, mine)
+    assert (await exchange(server, path="revoke", client_id=theirs, token=tokens["access_token"])).status == 200
+    assert await is_good(server, tokens["access_token"])
 
 
-def test_revoking_an_unknown_token_succeeds() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        id = (await register(server))["client_id"]
-        assert (await exchange(server, path="revoke", client_id=id, token="nothing")).status == 200
-
-    run(story)
+async def test_revoking_an_unknown_token_succeeds(server: AuthorizationServer) -> None:
+    id = (await register(server))["client_id"]
+    assert (await exchange(server, path="revoke", client_id=id, token="nothing")).status == 200
 
 
 # --- client authentication --------------------------------------------------------------------------------------------
@@ -491,16 +407,14 @@ def basic(name: str, secret: str) -> str:
         pytest.param({"client_id": "nightly", "client_secret": SECRET}, id="in the body"),
     ],
 )
-def test_a_client_gets_a_token_by_client_credentials(proof: dict[str, str]) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(server, grant_type="client_credentials", resource=RESOURCE, **proof)
-        assert response.json["scope"] == "files:read"
-        assert "refresh_token" not in response.json
-        principal = await server.verify({"authorization": f"Bearer {response.json['access_token']}"})
-        assert principal is not None
-        assert principal.subject == "client:nightly"
-
-    run(story, clients=[MACHINE])
+async def test_a_client_gets_a_token_by_client_credentials(proof: dict[str, str], start: Start) -> None:
+    server = start(clients=[MACHINE])
+    response = await exchange(server, grant_type="client_credentials", resource=RESOURCE, **proof)
+    assert response.json["scope"] == "files:read"
+    assert "refresh_token" not in response.json
+    principal = await server.verify({"authorization": f"Bearer {response.json['access_token']}"})
+    assert principal is not None
+    assert principal.subject == "client:nightly"
 
 
 @pytest.mark.parametrize(
@@ -515,34 +429,27 @@ def test_a_client_gets_a_token_by_client_credentials(proof: dict[str, str]) -> N
         pytest.param({}, id="no client"),
     ],
 )
-def test_an_unauthenticated_client_is_refused(proof: dict[str, str]) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(server, grant_type="client_credentials", **proof)
-        assert (response.status, response.json["error"]) == (401, "invalid_client")
-        assert ("www-authenticate" in response.headers) == ("auth" in proof)
-
-    run(story, clients=[MACHINE])
+async def test_an_unauthenticated_client_is_refused(proof: dict[str, str], start: Start) -> None:
+    server = start(clients=[MACHINE])
+    response = await exchange(server, grant_type="client_credentials", **proof)
+    assert (response.status, response.json["error"]) == (401, "invalid_client")
+    assert ("www-authenticate" in response.headers) == ("auth" in proof)
 
 
-def test_a_client_must_authenticate_in_exactly_one_way() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(
-            server, auth=basic("nightly", SECRET), grant_type="client_credentials", client_secret=SECRET
-        )
-        assert response.json["error"] == "invalid_request"
-
-    run(story, clients=[MACHINE])
+async def test_a_client_must_authenticate_in_exactly_one_way(start: Start) -> None:
+    server = start(clients=[MACHINE])
+    response = await exchange(
+        server, auth=basic("nightly", SECRET), grant_type="client_credentials", client_secret=SECRET
+    )
+    assert response.json["error"] == "invalid_request"
 
 
-def test_a_registered_client_with_a_secret_needs_it() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        client = await register(server, token_endpoint_auth_method="client_secret_post")
-        code = await code_for(server, client["client_id"])
-        assert (await redeem(server, client["client_id"], code)).json["error"] == "invalid_client"
-        good = await redeem(server, client["client_id"], code, client_secret=client["client_secret"])
-        assert good.status == 200
-
-    run(story)
+async def test_a_registered_client_with_a_secret_needs_it(server: AuthorizationServer) -> None:
+    client = await register(server, token_endpoint_auth_method="client_secret_post")
+    code = await code_for(server, client["client_id"])
+    assert (await redeem(server, client["client_id"], code)).json["error"] == "invalid_client"
+    good = await redeem(server, client["client_id"], code, client_secret=client["client_secret"])
+    assert good.status == 200
 
 
 def _assertion(key: Any, **changes: Any) -> str:
@@ -563,20 +470,18 @@ def _robot() -> tuple[Any, OAuthClient]:
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
+async def prove(server: AuthorizationServer, assertion: str) -> Response:
+    """Ask for a token with a signature as the proof."""
+    form = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+    return await exchange(server, grant_type="client_credentials", **form)
+
+
 @pytest.mark.parametrize("audience", [ISSUER, f"{ISSUER}/token", [ISSUER]])
-def test_a_client_authenticates_by_a_signature(audience: object) -> None:
+async def test_a_client_authenticates_by_a_signature_once(audience: object, start: Start) -> None:
     key, robot = _robot()
-
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(
-            server,
-            grant_type="client_credentials",
-            client_assertion_type=ASSERTION_TYPE,
-            client_assertion=_assertion(key, aud=audience),
-        )
-        assert response.status == 200, response.text
-
-    run(story, clients=[robot], clock=Clock())
+    server = start(clients=[robot], clock=Clock())
+    assertion = _assertion(key, aud=audience)
+    assert [(await prove(server, assertion)).status for _ in range(2)] == [200, 401]
 
 
 @pytest.mark.parametrize(
@@ -594,58 +499,23 @@ def test_a_client_authenticates_by_a_signature(audience: object) -> None:
         pytest.param({"jti": None}, id="no name of its own"),
     ],
 )
-def test_a_signature_with_wrong_claims_is_refused(changes: dict[str, Any]) -> None:
+async def test_a_signature_with_wrong_claims_is_refused(changes: dict[str, Any], start: Start) -> None:
     key, robot = _robot()
-
-    async def story(server: AuthorizationServer) -> None:
-        response = await exchange(
-            server,
-            grant_type="client_credentials",
-            client_assertion_type=ASSERTION_TYPE,
-            client_assertion=_assertion(key, **changes),
-        )
-        assert (response.status, response.json["error"]) == (401, "invalid_client")
-
-    run(story, clients=[robot], clock=Clock())
+    response = await prove(start(clients=[robot], clock=Clock()), _assertion(key, **changes))
+    assert (response.status, response.json["error"]) == (401, "invalid_client")
 
 
-def test_a_signature_by_another_key_is_refused() -> None:
-    _, robot = _robot()
-    other, _ = _robot()
-
-    async def story(server: AuthorizationServer) -> None:
-        form = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": _assertion(other)}
-        response = await exchange(server, grant_type="client_credentials", **form)
-        assert response.json["error"] == "invalid_client"
-
-    run(story, clients=[robot], clock=Clock())
-
-
-def test_a_signature_is_accepted_once() -> None:
-    key, robot = _robot()
-
-    async def story(server: AuthorizationServer) -> None:
-        form = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": _assertion(key)}
-        assert (await exchange(server, grant_type="client_credentials", **form)).status == 200
-        assert (await exchange(server, grant_type="client_credentials", **form)).status == 401
-
-    run(story, clients=[robot], clock=Clock())
-
-
-def test_a_secret_does_not_replace_a_signature() -> None:
+async def test_neither_another_key_nor_a_secret_replaces_a_signature(start: Start) -> None:
     from joserfc import jwt
     from joserfc.jwk import OctKey
 
     key, robot = _robot()
+    other, _ = _robot()
+    server = start(clients=[robot], clock=Clock())
     public = json.dumps(key.as_dict(private=False)).encode()
     claims = {"iss": "robot", "sub": "robot", "aud": ISSUER, "exp": 1_700_000_060, "jti": "one"}
     forged = jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(public))
-
-    async def story(server: AuthorizationServer) -> None:
-        form = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": forged}
-        assert (await exchange(server, grant_type="client_credentials", **form)).status == 401
-
-    run(story, clients=[robot], clock=Clock())
+    assert [(await prove(server, assertion)).status for assertion in (_assertion(other), forged)] == [401, 401]
 
 
 # --- tokens that are not ours -----------------------------------------------------------------------------------------
@@ -659,19 +529,9 @@ async def test_a_token_of_another_server_is_refused() -> None:
     assert not await is_good(ours, token)
 
 
-@pytest.mark.parametrize("token", ["x", "a.b.c", "..", "é", "a" * 20_000])
-def test_an_invalid_token_is_refused(token: str) -> None:
-    async def story(server: AuthorizationServer) -> None:
-        assert not await is_good(server, token)
-
-    run(story)
-
-
-def test_a_request_without_a_token_has_no_principal() -> None:
-    async def story(server: AuthorizationServer) -> None:
-        assert await server.verify({}) is None
-
-    run(story)
+async def test_an_invalid_token_is_refused_and_none_has_no_principal(server: AuthorizationServer) -> None:
+    assert [await is_good(server, token) for token in ("x", "a.b.c", "..", "é", "a" * 20_000)] == [False] * 5
+    assert await server.verify({}) is None
 
 
 # --- setting up -------------------------------------------------------------------------------------------------------

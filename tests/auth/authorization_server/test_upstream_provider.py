@@ -13,22 +13,10 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tests.auth.authorization_server.support import Browser, contents, register
-from tests.auth.authorization_server.test_oauth_proxy import a_provider, make_proxy, tokens_of
+from tests.auth.authorization_server.support import Browser, contents
+from tests.auth.authorization_server.test_oauth_proxy import a_provider, make_proxy, principal_of
 from tests.support import run_async
-from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
 from trunkline.errors import ConfigError
-from trunkline.protocol.caller import Principal
-
-
-async def signed_in(proxy: OAuthProxy) -> Principal:
-    """Sign a user in; return the principal of a call with the token."""
-    client = await register(proxy)
-    answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
-    principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
-    assert principal is not None
-    return principal
-
 
 KEY = "a key that is long enough to be one"
 
@@ -53,7 +41,7 @@ async def test_the_store_alone_does_not_reveal_tokens_of_a_client_without_a_secr
     store = tmp_path / "proxy.db"
     options = {} if storage_key is None else {"storage_key": storage_key}
     proxy = make_proxy(a_provider(), store=str(store), client_secret=None, **options)
-    principal = await signed_in(proxy)
+    principal = await principal_of(Browser(proxy))
     await proxy.aclose()
     ((grant, sealed),) = sealed_in(store).items()
     with pytest.raises(InvalidTag):
@@ -74,7 +62,7 @@ def test_the_key_of_a_client_without_a_secret_is_in_a_private_file(tmp_path: Pat
     async def main() -> None:
         store = str(tmp_path / "proxy.db")
         first, second = (make_proxy(a_provider(), store=store, client_secret=None) for _ in range(2))
-        principal = await signed_in(first)
+        principal = await principal_of(Browser(first))
         assert await second.upstream_token(principal) == "upstream-secret-token"
         await first.aclose()
         await second.aclose()
@@ -89,7 +77,7 @@ def test_the_key_of_a_client_without_a_secret_is_in_a_private_file(tmp_path: Pat
 async def test_tokens_encrypted_with_the_store_key_alone_are_reencrypted(tmp_path: Path) -> None:
     store = tmp_path / "proxy.db"
     proxy = make_proxy(a_provider(), store=str(store), client_secret=None)
-    principal = await signed_in(proxy)
+    principal = await principal_of(Browser(proxy))
     await proxy.aclose()
     # As an earlier version left it: sealed by the store's own key, and no key file.
     (grant,) = sealed_in(store)
@@ -112,7 +100,7 @@ async def test_a_storage_key_is_replaced_without_signing_in_again(tmp_path: Path
     store = str(tmp_path / "proxy.db")
     found: list[str | None] = []
     proxy = make_proxy(a_provider(), store=store)
-    principal = await signed_in(proxy)
+    principal = await principal_of(Browser(proxy))
     await proxy.aclose()
     # From the client's secret to a key, to another key; the old ones are forgotten in between.
     for keys in ([KEY, "our-secret"], [KEY], [KEY[::-1], KEY], [KEY[::-1]], [KEY]):
@@ -125,7 +113,7 @@ async def test_a_storage_key_is_replaced_without_signing_in_again(tmp_path: Path
 async def test_a_changed_storage_key_is_reported_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = str(tmp_path / "proxy.db")
     proxy = make_proxy(a_provider(), store=store, client_secret=None)
-    await signed_in(proxy)
+    await principal_of(Browser(proxy))
     await proxy.aclose()
     assert not caplog.records
     await make_proxy(a_provider(), store=store, client_secret=None, storage_key=KEY).aclose()

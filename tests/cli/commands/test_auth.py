@@ -20,7 +20,7 @@ from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 import pytest
 
 import trunkline
-from tests.cli.support import BROWSER, DEMO, PROTECTED, Outcome, Served, at_a_terminal, command, run, serving
+from tests.cli.support import BROWSER, DEMO, PROTECTED, SECONDS, Cli, Outcome, Served, command, serving
 from trunkline.auth.credential_store import FileStore
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.token_store import LoginStore, StoredLogin
@@ -54,10 +54,18 @@ def protected() -> Iterator[Served]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for logins, and a browser that notes where it goes."""
+    """A folder for logins, and a browser that notes where it goes: in this process, and in others."""
+
+    def visit(url: str) -> bool:
+        with (tmp_path / "visits").open("a", encoding="utf-8") as file:
+            file.write(f"{url}\n")
+        threading.Thread(target=lambda: urlopen(url, timeout=SECONDS).close(), daemon=True).start()
+        return True
+
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("BROWSER", BROWSER)
     monkeypatch.setenv("VISITS", str(tmp_path / "visits"))
+    monkeypatch.setattr("webbrowser.open", visit)
     return tmp_path
 
 
@@ -70,9 +78,9 @@ def _asked(page: str) -> Mapping[str, list[str]]:
     return parse_qs(urlsplit(page).query)
 
 
-def _login(url: str, *options: str) -> Outcome:
-    """Log in, as a process of its own: that is where a browser is chosen."""
-    ended = command("auth", "login", url, *options)
+def _login(cli: Cli, url: str, *options: str) -> Outcome:
+    """Log in."""
+    ended = cli("auth", "login", url, *options)
     assert ended.code == 0, ended.err
     return ended
 
@@ -93,7 +101,7 @@ def _page(screen: str) -> str:
 def _redirect(screen: str) -> str:
     """Open the page that is shown, on a machine where the redirect leads nowhere; give the address it is to."""
     with pytest.raises(HTTPError) as caught:
-        build_opener(_Stay()).open(_page(screen), timeout=10)
+        build_opener(_Stay()).open(_page(screen), timeout=SECONDS)
     caught.value.close()
     return f"{caught.value.headers['location']}\n"
 
@@ -108,7 +116,7 @@ def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
     ) as process:
-        watch = threading.Timer(20, process.kill)
+        watch = threading.Timer(SECONDS, process.kill)
         watch.start()
         try:
             yield process
@@ -120,123 +128,77 @@ def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 # --- login -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_login_is_used_by_the_next_command(protected: Served, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = _login(protected.url)
+def test_a_login_is_used_by_the_next_command(protected: Served, home: Path, cli: Cli) -> None:
+    # As a process of its own: that is where a browser is chosen.
+    ended = command("auth", "login", protected.url)
     issuer = protected.url.removesuffix("/mcp")
     assert ended.out == f"logged in to {protected.url} at {issuer}; scopes: greet count\n"
-    assert run(capsys, "call", protected.url, "whoami") == (0, "ada: count greet\n", "")
+    assert cli("call", protected.url, "whoami") == (0, "ada: count greet\n", "")
     assert len(_visits(home)) == 1
 
 
-def test_a_login_says_where_the_browser_is_sent(protected: Served, home: Path) -> None:
-    err = _login(protected.url).err
-    assert err.startswith("Log in at 127.0.0.1 in your browser.")
-    assert err.splitlines()[1].strip() == _visits(home)[0]
-
-
-def test_a_login_asks_for_the_scopes_that_are_given(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = json.loads(_login(protected.url, "--scope", "greet", "--json").out)
+def test_a_login_asks_for_the_scopes_that_are_given(protected: Served, home: Path, cli: Cli) -> None:
+    shown = json.loads(_login(cli, protected.url, "--scope", "greet", "--json").out)
     assert shown["scopes"] == ["greet"]
     assert _asked(_visits(home)[0])["scope"] == ["greet"]
-    assert run(capsys, "call", protected.url, "whoami") == (0, "ada: greet\n", "")
+    assert cli("call", protected.url, "whoami") == (0, "ada: greet\n", "")
 
 
-def test_a_login_as_a_client_that_is_known_is_used_too(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = json.loads(_login(protected.url, *KNOWN, "--json").out)
-    assert shown["clientId"] == "known"
-    assert run(capsys, "call", protected.url, "whoami").code == 0
-
-
-def test_a_login_shows_no_token(protected: Served, home: Path) -> None:
-    shown = json.loads(_login(protected.url, "--json").out)
+def test_a_login_shows_no_token(protected: Served, home: Path, cli: Cli) -> None:
+    shown = json.loads(_login(cli, protected.url, "--json").out)
     assert sorted(shown) == ["clientId", "expiresAt", "issuer", "renewable", "resource", "scopes", "url"]
 
 
-def test_a_second_login_takes_the_place_of_the_first(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _login(protected.url, *KNOWN, "--scope", "greet")
-    _login(protected.url, "--scope", "count")
-    logins = json.loads(run(capsys, "auth", "list", "--json").out)["logins"]
+def test_a_second_login_takes_the_place_of_the_first(protected: Served, home: Path, cli: Cli) -> None:
+    _login(cli, protected.url, *KNOWN, "--scope", "greet")
+    _login(cli, protected.url, "--scope", "count")
+    logins = cli("auth", "list", "--json").json["logins"]
     assert [each["scopes"] for each in logins] == [["count"]]
 
 
-def test_a_login_that_fails_is_code_3_and_leaves_the_one_before(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _login(protected.url)
-    code, out, err = command("auth", "login", protected.url, "--scope", "unknown")
+def test_a_login_that_fails_is_code_3_and_leaves_the_one_before(protected: Served, home: Path, cli: Cli) -> None:
+    _login(cli, protected.url)
+    code, out, err = cli("auth", "login", protected.url, "--scope", "unknown")
     assert (code, out) == (3, "")
     assert err.splitlines()[-1].startswith(f"trunkline: The authorization server {protected.url.removesuffix('/mcp')} ")
-    assert run(capsys, "call", protected.url, "whoami").code == 0
-
-
-def test_a_login_that_fails_is_a_json_document_if_one_was_asked_for(protected: Served, home: Path) -> None:
-    code, out, _ = command("auth", "login", protected.url, "--scope", "unknown", "--json")
-    assert code == 3
-    assert "ended the login" in json.loads(out)["error"]["message"]
+    assert cli("call", protected.url, "whoami").code == 0
 
 
 def test_without_a_browser_and_a_terminal_the_page_is_shown_and_waited_for(protected: Served, home: Path) -> None:
     with _started("auth", "login", protected.url, "--no-browser") as process:
         assert process.stderr is not None
         shown = process.stderr.readline() + process.stderr.readline()
-        with urlopen(_page(shown), timeout=10) as response:
+        with urlopen(_page(shown), timeout=SECONDS) as response:
             assert b"You are logged in" in response.read()
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=SECONDS)
     assert (process.returncode, out.startswith("logged in to ")) == (0, True)
     assert _visits(home) == []
 
 
 def test_without_a_browser_the_address_that_the_page_led_to_can_be_pasted(
-    protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
+    protected: Served, home: Path, cli: Cli
 ) -> None:
     script = (("paste the address of that page here: ", _redirect),)
-    code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
+    code, screen = cli.at_a_terminal("auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
     assert f"logged in to {protected.url} at " in screen
 
 
-def test_without_a_pasted_address_login_waits_for_the_redirect(
-    protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def end_input_and_visit(screen: str) -> str:
-        threading.Thread(target=lambda: urlopen(_page(screen), timeout=10).close(), daemon=True).start()
-        return "\x04"
-
-    script = (("paste the address of that page here: ", end_input_and_visit),)
-    code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
-    assert code == 0
-    assert f"logged in to {protected.url} at " in screen
-
-
-def test_a_browser_that_does_not_start_is_no_obstacle(
-    protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda url: False)
-    script = (("paste the address of that page here: ", _redirect),)
-    assert at_a_terminal(monkeypatch, "auth", "login", protected.url, script=script)[0] == 0
-
-
-def test_a_server_without_authorization_needs_no_login(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_without_authorization_needs_no_login(home: Path, cli: Cli) -> None:
     with serving(DEMO, "--http", "0") as served:
-        code, out, err = run(capsys, "auth", "login", served.url, "--json")
+        code, out, err = cli("auth", "login", served.url, "--json")
     assert (code, out) == (0, "null\n")
     assert err.endswith("names no authorization server: nothing was stored\n")
     assert _visits(home) == []
 
 
 def test_login_works_at_an_open_server_that_names_an_authorization_server(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("PROTECTED_PORT", str(_free_port()))
     with serving(f"{PROTECTED}:welcoming", "--http") as served:
-        _login(served.url)
-        assert run(capsys, "call", served.url, "whoami") == (0, "ada: count greet\n", "")
+        _login(cli, served.url)
+        assert cli("call", served.url, "whoami") == (0, "ada: count greet\n", "")
 
 
 @pytest.mark.parametrize(
@@ -253,9 +215,9 @@ def test_login_works_at_an_open_server_that_names_an_authorization_server(
     ],
 )
 def test_invalid_usage_is_reported_in_one_sentence(
-    arguments: tuple[str, ...], code: int, sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, sentence: str, home: Path, cli: Cli
 ) -> None:
-    ended = run(capsys, "auth", *arguments)
+    ended = cli("auth", *arguments)
     assert (ended.code, ended.out) == (code, "")
     assert sentence in ended.err
     assert ended.err.count("\n") == 1
@@ -264,59 +226,54 @@ def test_invalid_usage_is_reported_in_one_sentence(
 # --- other verbs -----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_login_the_sentence_says_how_to_get_one(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(capsys, "call", protected.url, "whoami")
+def test_without_a_login_the_sentence_says_how_to_get_one(protected: Served, home: Path, cli: Cli) -> None:
+    code, out, err = cli("call", protected.url, "whoami")
     assert (code, out, _visits(home)) == (3, "", [])
     assert f"(to log in, run: trunkline auth login {protected.url}; or " in err
     assert err.count("\n") == 1
 
 
-def test_a_login_that_is_over_is_code_3_and_opens_no_browser(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_login_that_is_over_is_code_3_and_opens_no_browser(home: Path, cli: Cli) -> None:
     port = _free_port()
     with _protected(port) as served:
-        _login(served.url)
+        _login(cli, served.url)
     with _protected(port) as served:
-        code, out, err = run(capsys, "call", served.url, "whoami")
+        code, out, err = cli("call", served.url, "whoami")
     assert (code, out, len(_visits(home))) == (3, "", 1)
     assert f"trunkline auth login {served.url}" in err
     assert err.count("\n") == 1
 
 
-def test_what_a_login_does_not_allow_is_code_3_and_opens_no_browser(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _login(protected.url, *KNOWN, "--scope", "greet")
-    code, out, err = run(capsys, "call", protected.url, "count", "to=3", "--json")
+def test_what_a_login_does_not_allow_is_code_3_and_opens_no_browser(protected: Served, home: Path, cli: Cli) -> None:
+    _login(cli, protected.url, *KNOWN, "--scope", "greet")
+    code, out, err = cli("call", protected.url, "count", "to=3", "--json")
     assert (code, len(_visits(home))) == (3, 1)
     assert "error" in json.loads(out)
     assert f"trunkline auth login {protected.url}" in err
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "name"),
     [
-        pytest.param(("--token", "wrong"), id="token"),
-        pytest.param(("--header", "authorization: Bearer wrong"), id="header"),
+        pytest.param(("--token", "wrong"), "token", id="token"),
+        pytest.param(("--header", "authorization: Bearer wrong"), "Authorization header", id="header"),
     ],
 )
 def test_a_token_that_is_given_is_used_in_place_of_a_login(
-    given: tuple[str, str], protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
+    given: tuple[str, str], name: str, protected: Served, home: Path, cli: Cli
 ) -> None:
-    _login(protected.url, *KNOWN)
-    code, _, err = run(capsys, "call", protected.url, "whoami", *given)
+    _login(cli, protected.url, *KNOWN)
+    code, _, err = cli("call", protected.url, "whoami", *given)
     assert code == 3
-    assert err.endswith("(pass credentials with --token or --header)\n")
+    assert f"the server rejected the {name}: " in err
+    assert err.endswith(f"(check it, or pass another one with {given[0]})\n")
 
 
-def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(home: Path, cli: Cli) -> None:
     (home / "home").mkdir()
     (home / "home" / "logins").write_bytes(b"nonsense that is long enough to be one")
     with serving(DEMO, "--http", "0") as served:
-        code, out, err = run(capsys, "call", served.url, "echo", "text=hi")
+        code, out, err = cli("call", served.url, "echo", "text=hi")
     assert (code, out) == (0, "hi\n")
     assert "Cannot decrypt" in err
 
@@ -324,11 +281,9 @@ def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(
 # --- list and logout -------------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_what_is_kept_and_no_token(
-    protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _login(protected.url, *KNOWN, "--scope", "greet", "--scope", "count")
-    code, out, err = run(capsys, "auth", "list")
+def test_the_list_shows_what_is_kept_and_no_token(protected: Served, home: Path, cli: Cli) -> None:
+    _login(cli, protected.url, *KNOWN, "--scope", "greet", "--scope", "count")
+    code, out, err = cli("auth", "list")
     issuer = protected.url.removesuffix("/mcp")
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"]
@@ -346,46 +301,31 @@ def test_the_list_shows_what_is_kept_and_no_token(
     ],
 )
 def test_the_list_shows_when_a_login_expires(
-    expires_at: float | None,
-    renewable: bool,
-    shown: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    expires_at: float | None, renewable: bool, shown: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     async def logins(owner: object) -> list[StoredLogin]:
         return [StoredLogin("https://a/mcp", "https://b", "https://a", "c", None, expires_at, renewable)]
 
     monkeypatch.setattr("trunkline.cli.logins.list_logins", logins)
-    assert re.split(r" {2,}", run(capsys, "auth", "list").out.splitlines()[1])[-1].startswith(shown)
+    assert re.split(r" {2,}", cli("auth", "list").out.splitlines()[1])[-1].startswith(shown)
 
 
-def test_an_empty_list_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "auth", "list") == (
+def test_an_empty_list_says_so(home: Path, cli: Cli) -> None:
+    assert cli("auth", "list") == (
         0,
         "",
         "trunkline: no logins stored; to log in, run: trunkline auth login URL\n",
     )
 
 
-def test_a_list_that_cannot_be_read_is_code_3(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (home / "home").mkdir()
-    (home / "home" / "logins").write_bytes(b"nonsense that is long enough to be one")
-    code, out, err = run(capsys, "auth", "list", "--json")
-    assert code == 3
-    assert "Cannot decrypt" in json.loads(out)["error"]["message"]
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all"])
-def test_after_a_logout_a_login_is_needed(
-    all_of_them: bool, protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _login(protected.url, *KNOWN)
-    code, out, err = run(capsys, "auth", "logout", "--all" if all_of_them else protected.url)
+def test_after_a_logout_a_login_is_needed(all_of_them: bool, protected: Served, home: Path, cli: Cli) -> None:
+    _login(cli, protected.url, *KNOWN)
+    code, out, err = cli("auth", "logout", "--all" if all_of_them else protected.url)
     assert (code, err) == (0, "")
     assert out == f"logged out of {'1 server' if all_of_them else protected.url}\n"
-    assert run(capsys, "auth", "list", "--json").out == '{\n  "logins": []\n}\n'
-    assert run(capsys, "call", protected.url, "whoami").code == 3
+    assert cli("auth", "list", "--json").out == '{\n  "logins": []\n}\n'
+    assert cli("call", protected.url, "whoami").code == 3
 
 
 def _kept_token(home: Path, url: str) -> str:
@@ -399,29 +339,47 @@ def _kept_token(home: Path, url: str) -> str:
     ("options", "code"), [pytest.param((), 3, id="taken back"), pytest.param(("--local",), 0, id="only forgotten")]
 )
 def test_a_logout_takes_the_tokens_back_unless_it_is_local(
-    options: tuple[str, ...], code: int, protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], code: int, protected: Served, home: Path, cli: Cli
 ) -> None:
-    _login(protected.url, *KNOWN)
+    _login(cli, protected.url, *KNOWN)
     token = _kept_token(home, protected.url)
-    assert run(capsys, "call", protected.url, "whoami", "--token", token).code == 0
-    assert run(capsys, "auth", "logout", protected.url, *options).code == 0
-    assert run(capsys, "call", protected.url, "whoami", "--token", token).code == code
+    assert cli("call", protected.url, "whoami", "--token", token).code == 0
+    assert cli("auth", "logout", protected.url, *options).code == 0
+    assert cli("call", protected.url, "whoami", "--token", token).code == code
 
 
-def test_a_login_whose_server_is_away_is_forgotten_and_that_is_told(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_login_whose_server_is_away_is_forgotten_and_that_is_told(home: Path, cli: Cli) -> None:
     with _protected(_free_port()) as served:
-        _login(served.url, *KNOWN)
-    code, out, err = run(capsys, "auth", "logout", served.url)
+        _login(cli, served.url, *KNOWN)
+    code, out, err = cli("auth", "logout", served.url)
     assert (code, out) == (0, f"logged out of {served.url}\n")
     assert err.startswith(f"trunkline: {served.url}: deleted here, but not revoked: The authorization server")
     assert err.count("\n") == 1
-    assert run(capsys, "auth", "list", "--json").out == '{\n  "logins": []\n}\n'
+    assert cli("auth", "list", "--json").out == '{\n  "logins": []\n}\n'
 
 
 @pytest.mark.parametrize("what", ["https://mcp.example.com/mcp", "--all"])
-def test_a_logout_without_a_login_is_no_failure(what: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "auth", "logout", what)
+def test_a_logout_without_a_login_is_no_failure(what: str, home: Path, cli: Cli) -> None:
+    code, out, err = cli("auth", "logout", what)
     assert (code, out) == (0, "")
     assert err.startswith("trunkline: no login")
+
+
+def test_a_list_that_cannot_be_read_is_code_3(home: Path, cli: Cli) -> None:
+    (home / "home").mkdir()
+    (home / "home" / "logins").write_bytes(b"nonsense that is long enough to be one")
+    code, out, err = cli("auth", "list", "--json")
+    assert code == 3
+    assert "Cannot decrypt" in json.loads(out)["error"]["message"]
+    assert err.count("\n") == 1
+
+
+def test_without_a_pasted_address_login_waits_for_the_redirect(protected: Served, home: Path, cli: Cli) -> None:
+    def end_input_and_visit(screen: str) -> str:
+        threading.Thread(target=lambda: urlopen(_page(screen), timeout=SECONDS).close(), daemon=True).start()
+        return "\x04"
+
+    script = (("paste the address of that page here: ", end_input_and_visit),)
+    code, screen = cli.at_a_terminal("auth", "login", protected.url, "--no-browser", script=script)
+    assert code == 0
+    assert f"logged in to {protected.url} at " in screen

@@ -4,44 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.cli.support import Cli, Outcome
 from tests.host.config.support import write
 from tests.host.config.test_documents import REMOTE, STDIO
-from trunkline.cli.commands.config import command
-from trunkline.errors import ConfigError
 from trunkline.host.config import loading
-
-
-class _Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 class _Explained:
     """Runs the command in a folder of its own."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, cli: Cli) -> None:
         self.folder = folder
-        self._capsys = capsys
+        self._cli = cli
 
-    def __call__(self, *arguments: str) -> _Ended:
-        code: int = command.main(["explain", *arguments], standalone_mode=False)
-        return _Ended(code, *self._capsys.readouterr())
+    def __call__(self, *arguments: str) -> Outcome:
+        return self._cli("config", "explain", *arguments)
 
 
 @pytest.fixture
-def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> _Explained:
+def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> _Explained:
     """The command, in a folder without any configuration."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(loading, "managed_config_path", lambda: tmp_path / "managed.json")
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
-    return _Explained(tmp_path / "here", capsys)
+    return _Explained(tmp_path / "here", cli)
 
 
 def test_a_started_server_is_explained(explained: _Explained) -> None:
@@ -113,17 +105,10 @@ def test_a_program_gets_one_document(explained: _Explained) -> None:
     assert document["files"][0] == {"path": "mcp.json", "scope": "given", "servers": ["github"], "problem": None}
 
 
-def test_a_file_that_cannot_be_used_ends_the_command(explained: _Explained) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json: there is no such file"):
-        explained("-c", "nowhere.json")
-
-
-def test_a_file_that_cannot_be_used_is_told_to_a_program_too(
-    explained: _Explained, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(ConfigError):
-        explained("-c", "nowhere.json", "--json")
-    assert "there is no such file" in capsys.readouterr().out
+def test_a_file_that_cannot_be_used_ends_the_command_and_is_told_to_a_program_too(explained: _Explained) -> None:
+    ended = explained("-c", "nowhere.json", "--json")
+    assert (ended.code, "nowhere.json: there is no such file" in ended.err) == (2, True)
+    assert "there is no such file" in ended.json["error"]["message"]
 
 
 def test_explaining_without_servers_is_reported(explained: _Explained) -> None:

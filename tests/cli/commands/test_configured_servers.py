@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
-from tests.cli.support import DEMO, GUARDED, Outcome, at_a_terminal, run, serving
+from tests.cli.hosted import ALLOW_ALL, SILENT, Desk, demo_entry, leaving, write_config
+from tests.cli.support import DEMO, Served
 
 TICKING = """\
 import asyncio
@@ -36,39 +33,12 @@ def one() -> str:
 """
 
 
-class Desk:
-    """A folder with a configuration that is named, and nothing that would be found by itself."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """Write the configuration and the rules."""
-        self.folder = folder
-        self.config = write_config(folder / "servers.json", {"demo": demo_entry()})
-        self.policy = folder / "rules.toml"
-        self.policy.write_text(ALLOW_ALL, encoding="utf-8")
-        self._capsys = capsys
-
-    def run(self, *words: str) -> Outcome:
-        """Run a verb with both."""
-        return self.plain(*words, "-c", str(self.config), "--policy", str(self.policy))
-
-    def plain(self, *words: str) -> Outcome:
-        """Run a verb with neither."""
-        return run(self._capsys, *words)
-
-
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    return Desk(folder, capsys)
-
-
-def trail(tmp_path: Path) -> list[dict[str, object]]:
-    """The audit trail of the user."""
-    lines = (tmp_path / "home" / "audit.jsonl").read_text(encoding="utf-8").splitlines()
-    return [entry for entry in map(json.loads, lines) if "stage" in entry]
+def desk(desk: Desk, demo: Served) -> Desk:
+    """A desk with the server that tests share, and rules that allow everything."""
+    desk.configure(demo={"url": demo.url})
+    desk.options = ("--policy", desk.write("rules.toml", ALLOW_ALL))
+    return desk
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -82,7 +52,7 @@ def test_a_tool_of_a_named_server_is_called(words: tuple[str, ...], desk: Desk) 
 
 
 def test_a_call_has_the_same_json_as_without_a_configuration(desk: Desk) -> None:
-    plain = desk.plain("call", DEMO, "add", "a=1", "--json")
+    plain = desk.cli("call", DEMO, "add", "a=1", "--json")
     assert desk.run("call", "demo", "add", "a=1", "--json") == plain
 
 
@@ -116,33 +86,32 @@ def test_all_servers_are_listed_under_ids(desk: Desk) -> None:
 
 def test_only_the_server_that_is_named_is_started(desk: Desk) -> None:
     mark = desk.folder / "started"
-    touching = {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
-    write_config(desk.config, {"demo": demo_entry(), "other": touching})
+    desk.configure(demo=demo_entry(), other=leaving(mark))
     assert desk.run("call", "demo", "echo", "text=hi").code == 0
     assert not mark.exists()
 
 
 def test_a_list_of_all_says_which_server_is_missing_and_shows_the_others(desk: Desk) -> None:
-    write_config(desk.config, {"demo": demo_entry(), "gone": {"command": "no-such-command"}})
+    desk.configure(demo=demo_entry(), gone={"command": "no-such-command"})
     code, out, err = desk.run("list", "prompts")
     assert (code, "demo/greet" in out) == (4, True)
     assert "trunkline: gone: command not found: no-such-command" in err
 
 
-def test_a_name_of_the_users_own_configuration_needs_no_file(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    write_config(tmp_path / "home" / "mcp.json", {"demo": demo_entry()})
-    ended = desk.plain("call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
+def test_a_name_of_the_users_own_configuration_needs_no_file(desk: Desk) -> None:
+    desk.home.mkdir()
+    write_config(desk.home / "mcp.json", {"demo": demo_entry()})
+    ended = desk.cli("call", "demo", "echo", "text=hi", *desk.options)
     assert ended == (0, "hi\n", "")
 
 
-def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    write_config(tmp_path / "home" / "mcp.json", {"demo": demo_entry()})
+def test_a_file_that_is_there_is_no_name(desk: Desk) -> None:
+    desk.home.mkdir()
+    write_config(desk.home / "mcp.json", {"demo": demo_entry()})
     (desk.folder / "demo").mkdir()
     (desk.folder / "demo" / "echo").write_text("#!/bin/sh\nexit 3\n")
     (desk.folder / "demo" / "echo").chmod(0o755)
-    code, _, err = desk.plain("list", "tools", "demo/echo")
+    code, _, err = desk.cli("list", "tools", "demo/echo")
     assert (code, "exited with status 3" in err) == (4, True)
 
 
@@ -159,8 +128,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is not key=value", id="the tool twice"),
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
         pytest.param(("call", "demo", "refuse"), 5, "the server returned an error: not", id="error answer"),
-        pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
-        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer within 2 s", id="too slow"),
+        pytest.param(("call", "demo", "hang", "--timeout", "0.5"), 7, "no answer within 0.5 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
         pytest.param(("call", "demo", "think"), 6, "a request of the server was declined", id="a model's answer"),
         pytest.param(
@@ -185,32 +153,39 @@ def test_what_goes_wrong_is_a_sentence_and_a_code(words: tuple[str, ...], code: 
         pytest.param({"comand": "x"}, 2, 'did you mean "command"?', id="misconfigured"),
         pytest.param({"command": "${NO_SUCH_VARIABLE}"}, 2, "NO_SUCH_VARIABLE is not set", id="variable"),
         pytest.param({"command": "x", "disabled": True}, 2, "bad is disabled in", id="disabled"),
-        pytest.param({"command": "sleep", "args": ["30"]}, 7, "bad: not ready after 5 s", id="slow"),
+        pytest.param(SILENT, 7, "bad: not ready after 1 s; it has not answered: is it an MCP server", id="slow"),
     ],
 )
 def test_a_server_that_does_not_run_says_why(entry: dict[str, object], code: int, sentence: str, desk: Desk) -> None:
-    write_config(desk.config, {"bad": entry})
-    ended = desk.run("list", "tools", "bad", "--timeout", "5")
+    desk.configure(bad=entry)
+    ended = desk.run("list", "tools", "bad", "--timeout", "1")
     assert ended.code == code
     assert sentence in ended.err
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        pytest.param(None, "there is no such file", id="absent"),
-        pytest.param("", "the file is empty", id="empty"),
-        pytest.param("hello", "the file is not JSON", id="not JSON"),
-        pytest.param('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "two entries", id="twice"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_told_as_json_too(text: str | None, sentence: str, desk: Desk) -> None:
-    desk.config = desk.folder / "other.json" if text is None else desk.config
-    desk.config.parent.joinpath("servers.json").write_text(text or "", encoding="utf-8")
-    code, out, err = desk.run("list", "tools", "--json")
-    assert code == 2
-    assert sentence in err
-    assert sentence in json.loads(out)["error"]["message"]
+def test_a_server_that_does_not_answer_is_named_while_it_is_waited_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.cli.ui.terminal._SECONDS_BEFORE_LINE", 0.05)
+    desk.configure(bad={"command": "sh", "args": ["-c", "echo downloading >&2; cat >/dev/null"]})
+    ended = desk.run("list", "tools", "bad", "--timeout", "1")
+    assert ended.err == (
+        "trunkline: no answer yet from bad; waiting up to 1 s (--timeout)\n"
+        "trunkline: bad: not ready after 1 s; no answer yet; last lines of stderr:\ndownloading\n"
+    )
+
+
+def test_a_file_that_cannot_be_used_is_told_as_json_too(desk: Desk) -> None:
+    desk.config.write_text("hello", encoding="utf-8")
+    ended = desk.run("list", "tools", "--json")
+    assert (ended.code, "the file is not JSON" in ended.err) == (2, True)
+    assert "the file is not JSON" in ended.json["error"]["message"]
+
+
+def test_a_server_that_ends_is_told_with_its_last_words(desk: Desk) -> None:
+    desk.configure(demo=demo_entry())
+    ended = desk.run("call", "demo", "die")
+    assert (ended.code, "last words" in ended.err) == (4, True)
 
 
 # --- trust -----------------------------------------------------------------------------------------------------------
@@ -218,60 +193,59 @@ def test_a_file_that_cannot_be_used_is_told_as_json_too(text: str | None, senten
 
 def test_a_server_of_a_project_runs_only_once_it_is_approved(desk: Desk) -> None:
     write_config(desk.folder / ".mcp.json", {"demo": demo_entry()})
-    words = ("call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
-    refused = desk.plain(*words)
+    words = ("call", "demo", "echo", "text=hi", *desk.options)
+    refused = desk.cli(*words)
     assert (refused.code, refused.out) == (6, "")
     assert "run: trunkline trust approve demo" in refused.err
-    assert desk.plain("trust", "approve", "demo", "--yes").code == 0
-    assert desk.plain(*words) == (0, "hi\n", "")
+    assert desk.cli("trust", "approve", "demo", "--yes").code == 0
+    assert desk.cli(*words) == (0, "hi\n", "")
 
 
 def test_a_list_does_not_start_what_is_not_approved(desk: Desk) -> None:
     mark = desk.folder / "started"
-    touching = {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
-    write_config(desk.folder / "mcp.json", {"demo": touching})
-    assert desk.plain("list", "tools").code == 6
+    write_config(desk.folder / "mcp.json", {"demo": leaving(mark)})
+    assert desk.cli("list", "tools").code == 6
     assert not mark.exists()
 
 
 def test_a_login_at_a_server_of_a_project_needs_an_approval(desk: Desk) -> None:
     write_config(desk.folder / "mcp.json", {"web": {"url": "https://mcp.example.com/mcp"}})
-    code, _, err = desk.plain("auth", "login", "web")
+    code, _, err = desk.cli("auth", "login", "web")
     assert (code, "run: trunkline trust approve web" in err) == (6, True)
 
 
 def test_one_logs_in_at_a_server_by_its_name(desk: Desk) -> None:
-    write_config(desk.config, {"web": {"url": "http://127.0.0.1:1/mcp"}})
-    code, _, err = desk.plain("auth", "login", "web", "-c", str(desk.config))
+    desk.configure(web={"url": "http://127.0.0.1:1/mcp"})
+    code, _, err = desk.cli("auth", "login", "web", "-c", str(desk.config))
     assert (code, "Cannot connect to" in err) == (4, True)
 
 
 def test_one_does_not_log_in_at_a_server_that_is_started(desk: Desk) -> None:
-    code, _, err = desk.plain("auth", "login", "demo", "-c", str(desk.config))
+    desk.configure(demo=demo_entry())
+    code, _, err = desk.cli("auth", "login", "demo", "-c", str(desk.config))
     assert (code, "only a server at a URL has a login" in err) == (1, True)
 
 
 def test_a_project_cannot_take_the_place_of_a_program(desk: Desk) -> None:
     write_config(desk.folder / "mcp.json", {"sh": demo_entry()})
-    assert desk.plain("list", "tools", "sh").code == 6
+    assert desk.cli("list", "tools", "sh").code == 6
 
 
-def test_a_server_that_wants_a_login_is_code_3_with_the_command_to_run(desk: Desk) -> None:
-    with serving(GUARDED, "--http", "0") as guarded:
-        write_config(desk.config, {"web": {"url": guarded.url}})
-        called = desk.run("call", "web", "whoami")
-        status = desk.plain("status", "--check", "-c", str(desk.config))
+def test_a_server_that_wants_a_login_is_code_3_with_the_command_to_run(desk: Desk, guarded: Served) -> None:
+    desk.configure(web={"url": guarded.url})
+    called = desk.run("call", "web", "whoami")
+    status = desk.cli("status", "--check", "-c", str(desk.config))
     assert (called.code, status.code) == (3, 3)
     assert "run: trunkline auth login web" in called.err
     assert "needs login" in status.out
 
 
-def test_a_header_of_the_entry_lets_in_without_being_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_of_the_entry_lets_in_without_being_shown(
+    desk: Desk, guarded: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WEB_TOKEN", "right")
-    with serving(GUARDED, "--http", "0") as guarded:
-        entry = {"url": guarded.url, "headers": {"Authorization": "Bearer ${WEB_TOKEN}"}, "trusted": True}
-        write_config(desk.config, {"web": entry})
-        ended = desk.run("list", "tools", "web", "-v")
+    desk.configure(web={"url": guarded.url, "headers": {"Authorization": "Bearer ${WEB_TOKEN}"}, "trusted": True})
+    ended = desk.run("list", "tools", "web", "-v")
     assert ended.code == 0
     assert "Bearer right" not in ended.out + ended.err
 
@@ -279,16 +253,16 @@ def test_a_header_of_the_entry_lets_in_without_being_shown(desk: Desk, monkeypat
 # --- policy and consent ----------------------------------------------------------------------------------------------
 
 
-def test_what_the_policy_denies_is_refused_with_the_rule_and_recorded(desk: Desk, tmp_path: Path) -> None:
-    desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "echo"\n', encoding="utf-8")
+def test_what_the_policy_denies_is_refused_with_the_rule_and_recorded(desk: Desk) -> None:
+    desk.write("rules.toml", '[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "echo"\n')
     code, out, err = desk.run("call", "demo", "echo", "text=hi")
     assert (code, out) == (6, "")
     assert "rules.toml:1" in err
-    assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
+    assert [entry["stage"] for entry in desk.trail()] == ["denied"]
 
 
 def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk) -> None:
-    desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "e*"\n', encoding="utf-8")
+    desk.write("rules.toml", '[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "e*"\n')
     ended = desk.run("list", "tools", "demo")
     assert "echo" not in ended.out
     assert "hidden, because the policy denies it: 1 tool" in ended.err
@@ -298,10 +272,10 @@ def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk)
 ASK_ECHO = '[[rule]]\neffect = "ask"\nserver = "demo"\ntool = "echo"\n'
 
 
-def test_a_typed_call_is_consented_to(desk: Desk, tmp_path: Path) -> None:
-    desk.policy.write_text("", encoding="utf-8")
+def test_a_typed_call_is_consented_to(desk: Desk) -> None:
+    desk.write("rules.toml", "")
     assert desk.run("call", "demo", "echo", "text=hi")[:2] == (0, "hi\n")
-    assert [(entry["stage"], entry.get("by")) for entry in trail(tmp_path)] == [("begun", "user"), ("ended", None)]
+    assert [(entry["stage"], entry.get("by")) for entry in desk.trail()] == [("begun", "user"), ("ended", None)]
 
 
 @pytest.mark.parametrize(
@@ -312,65 +286,43 @@ def test_a_typed_call_is_consented_to(desk: Desk, tmp_path: Path) -> None:
     ],
 )
 def test_whatever_is_typed_runs_without_rules(words: tuple[str, ...], desk: Desk) -> None:
-    desk.policy.write_text("", encoding="utf-8")
+    desk.write("rules.toml", "")
     assert desk.run(*words).code == 0
 
 
-def test_a_rule_that_asks_about_a_typed_call_refuses_it_without_a_terminal(desk: Desk, tmp_path: Path) -> None:
-    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
+def test_a_rule_that_asks_about_a_typed_call_refuses_it_without_a_terminal(desk: Desk) -> None:
+    desk.write("rules.toml", ASK_ECHO)
     code, out, err = desk.run("call", "demo", "echo", "text=hi")
     assert (code, out) == (6, "")
     assert "demo/echo needs approval (rule rules.toml:1 requires approval)" in err.replace(str(desk.folder) + "/", "")
     assert 'Allow it: trunkline grants allow demo/echo; or change the effect of that rule to "allow"' in err
-    assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
+    assert [entry["stage"] for entry in desk.trail()] == ["denied"]
 
 
-def test_what_is_done_is_recorded(desk: Desk, tmp_path: Path) -> None:
-    desk.run("call", "demo", "echo", "text=hi")
-    assert [(entry["stage"], entry.get("caller")) for entry in trail(tmp_path)] == [("begun", "user"), ("ended", None)]
-
-
-def test_a_person_is_asked_and_says_yes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
-    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "yes\n"),))
-    assert code == 0
-    assert screen.endswith("hi\n")
-
-
-def test_a_command_that_makes_one_call_offers_no_answer_for_a_session(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
-    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
-    _, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
+@pytest.mark.parametrize(("typed", "code", "last"), [("yes\n", 0, "hi"), ("no\n", 6, "the user declined")])
+def test_a_person_is_asked_about_the_one_call(typed: str, code: int, last: str, desk: Desk) -> None:
+    desk.write("rules.toml", ASK_ECHO)
+    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), *desk.options)
+    ended, screen = desk.cli.at_a_terminal(*words, script=(("Allow it?", typed),))
+    assert (ended, last in screen.splitlines()[-1]) == (code, True)
+    # A command that makes one call offers no answer for a session.
     assert ("[y] once" in screen, "[a] always" in screen, "this session" in screen) == (True, True, False)
 
 
-def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
-    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
-    assert code == 6
-    assert "the user declined" in screen
-
-
-def test_a_question_of_the_server_is_asked_in_the_terminal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("call", "demo", "choose", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("value: ", "1\n"),))
+def test_a_question_of_the_server_is_asked_in_the_terminal(desk: Desk) -> None:
+    words = ("call", "demo", "choose", "-c", str(desk.config), *desk.options)
+    code, screen = desk.cli.at_a_terminal(*words, script=(("value: ", "1\n"),))
     assert (code, screen.splitlines()[-1]) == (0, "accept celsius")
 
 
-def test_a_person_is_asked_for_an_input_of_the_server_that_is_named_only(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_is_asked_for_an_input_of_the_server_that_is_named_only(desk: Desk) -> None:
     entry = demo_entry()
     entry["env"] |= {"WORD": "${input:word}"}
     inputs = [{"id": "word", "type": "promptString"}, {"id": "other", "type": "promptString"}]
     servers = {"demo": entry, "two": {"command": "${input:other}"}}
     write_config(desk.config, servers, inputs=inputs)
-    words = ("call", "demo", "variables", "name=WORD", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("word: ", "secret-word\n"),))
+    words = ("call", "demo", "variables", "name=WORD", "-c", str(desk.config), *desk.options)
+    code, screen = desk.cli.at_a_terminal(*words, script=(("word: ", "secret-word\n"),))
     assert code == 0
     assert "other" not in screen
 
@@ -383,15 +335,10 @@ def test_a_revision_can_be_chosen(desk: Desk) -> None:
     assert (ended.code, "demo is ready, revision 2025-06-18" in ended.err) == (0, True)
 
 
-def test_listening_ends_when_it_should(desk: Desk) -> None:
-    ended = desk.run("listen", "demo", "--for", "0.2", "--json")
-    assert (ended.code, json.loads(ended.out)) == (0, [])
-
-
 def test_a_change_is_shown_under_the_servers_own_uri(desk: Desk) -> None:
     ticking = desk.folder / "ticking.py"
     ticking.write_text(TICKING, encoding="utf-8")
-    write_config(desk.config, {"demo": demo_entry(args=["-m", "trunkline", "run", str(ticking)])})
+    desk.configure(demo=demo_entry(args=["-m", "trunkline", "run", str(ticking)]))
     ended = desk.run("listen", "demo", "--uri", "tick://one", "--count", "1", "--for", "15")
     assert ended == (0, "a resource changed: tick://one\n", "")
 
@@ -399,19 +346,6 @@ def test_a_change_is_shown_under_the_servers_own_uri(desk: Desk) -> None:
 def test_log_messages_are_shown_with_verbose(desk: Desk) -> None:
     ended = desk.run("call", "demo", "work", "-v")
     assert "[info] log\\x1b[1m 1\n" in ended.err
-
-
-def test_a_call_of_a_command_loads_no_host_module(desk: Desk) -> None:
-    code = "import sys; from trunkline.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "call", DEMO, "echo", "text=hi"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        check=True,
-    )
-    assert not [name for name in done.stderr.split() if name.startswith("trunkline.host")]
 
 
 FAILING = """\
@@ -431,7 +365,7 @@ def test_a_tool_that_raises_is_explained_as_without_a_configuration(desk: Desk) 
     file = desk.folder / "failing.py"
     file.write_text(FAILING)
     entry = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(file)]}
-    write_config(desk.config, {"failing": entry})
+    desk.configure(failing=entry)
     code, _, err = desk.run("call", "failing", "divide", "by=0")
     assert code == 5
     assert "ZeroDivisionError: division by zero at " in err
@@ -445,5 +379,5 @@ def test_a_tool_that_raises_is_explained_as_without_a_configuration(desk: Desk) 
 def test_the_stderr_of_several_servers_is_shown_with_their_names(desk: Desk) -> None:
     noisy = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(desk.folder / "noisy.py")]}
     (desk.folder / "noisy.py").write_text("from trunkline import Server\nprint('hello')\nserver = Server('noisy')\n")
-    write_config(desk.config, {"demo": demo_entry(), "noisy": noisy})
+    desk.configure(demo=demo_entry(), noisy=noisy)
     assert "[stderr] noisy: hello\n" in desk.run("list", "tools", "-v").err

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.cli.pages import Page, address_in, showing, started
-from tests.cli.support import DEMO, command
+from tests.cli.support import DEMO, SECONDS, Cli, in_a_terminal
+from tests.host.supervised import ROOT
 from trunkline.cli.console_socket import console_socket, find_console
 
 
@@ -46,14 +48,25 @@ def test_the_configured_servers_are_shown_until_ctrl_c(home: Path) -> None:
         assert page.process.stdout.read() == ""
 
 
-def test_a_port_that_is_taken_is_an_error(home: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = command("console", "-c", str(_config(home)), "--port", str(port), "--no-open")
-    assert done.code == 2
-    assert str(port) in done.err
+def test_the_progress_of_a_first_start_is_printed(home: Path) -> None:
+    go = home / "go"
+    command = {"command": sys.executable, "args": ["-S", "-m", "tests.host.servers.slow_start", str(go)]}
+    slow = {**command, "env": {"PYTHONPATH": str(ROOT)}, "era": "handshake"}
+    config = _config(home, **dict.fromkeys("abcd", slow))
+    with showing("console", "-c", str(config), "--no-open") as page:
+        go.touch()
+        page.until("/state", lambda found: all(server["state"] == "ready" for server in found["servers"]))
+        assert page.stop() == 0
+        printed = page.process.communicate(timeout=SECONDS)[1]
+    assert "first start of 4 servers: their tools are listed as they come" in printed
+    assert "first start: 4 of 4 servers done, 4 tools" in printed
+
+
+def test_a_port_that_is_taken_is_an_error(home: Path, cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = cli("console", "-c", str(_config(home)), "--port", port, "--no-open")
+    assert (ended.code, port in ended.err) == (2, True)
 
 
 def test_without_any_configuration_it_opens_empty(home: Path) -> None:
@@ -67,21 +80,21 @@ def test_without_any_configuration_it_opens_empty(home: Path) -> None:
     assert "demo" in (home / "home" / "mcp.json").read_text()
 
 
-def test_a_second_console_of_the_same_configuration_shows_the_first(home: Path) -> None:
+def test_a_second_console_of_the_same_configuration_shows_the_first(home: Path, cli: Cli) -> None:
     config = _config(home)
     with showing("console", "-c", str(config), "--no-open") as page:
-        again = command("console", "-c", str(config), "--no-open")
+        again = cli("console", "-c", str(config), "--no-open")
         assert again.code == 0
         assert address_in(again.out) == (page.origin, page.token)
         assert page.stop() == 0
     assert list((home / "home" / "consoles").glob("*.sock")) == []
 
 
-def test_a_gateway_shows_its_console_when_it_is_asked_for(home: Path) -> None:
+def test_a_gateway_shows_its_console_when_it_is_asked_for(home: Path, cli: Cli) -> None:
     config = _config(home)
     with started("serve", "-c", str(config), "--http", "0", "--no-auth") as gateway:
         lines = [gateway.stderr.readline() for _ in range(2)]
-        done = command("console", "-c", str(config), "--no-open")
+        done = cli("console", "-c", str(config), "--no-open")
         assert (done.code, done.err) == (0, ""), lines
         page = Page(gateway, *address_in(done.out))
         state = page.until("/state", lambda found: found["servers"][0]["state"] == "ready")
@@ -89,7 +102,7 @@ def test_a_gateway_shows_its_console_when_it_is_asked_for(home: Path) -> None:
         view = page.post("/servers/demo/stop")["server"]
         assert view["state"] == "stopped"
         gateway.send_signal(signal.SIGTERM)
-        assert gateway.wait(timeout=20) == 0
+        assert gateway.wait(timeout=SECONDS) == 0
 
 
 def test_a_gateway_over_stdio_prints_the_address_of_its_console_on_stderr(home: Path) -> None:
@@ -97,7 +110,7 @@ def test_a_gateway_over_stdio_prints_the_address_of_its_console_on_stderr(home: 
         page = Page(gateway, *address_in(gateway.stderr.readline()))
         assert page.get("/state")["mode"] == "gateway"
         gateway.stdin.close()
-        assert gateway.wait(timeout=20) == 0
+        assert gateway.wait(timeout=SECONDS) == 0
         assert gateway.stdout.read() == ""
         gateway.stdin = None
 
@@ -107,8 +120,6 @@ def test_a_gateway_does_not_load_the_console_before_it_is_asked_for(home: Path) 
         "import sys; from trunkline.cli.main import main; main(); "
         "sys.stderr.write(' '.join(name for name in sys.modules if name.startswith('trunkline.console')))"
     )
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-c", source, "serve", "-c", str(_config(home))],
         input="",
@@ -118,6 +129,21 @@ def test_a_gateway_does_not_load_the_console_before_it_is_asked_for(home: Path) 
         check=True,
     )
     assert "trunkline.console" not in done.stderr
+
+
+def test_the_browser_is_started_with_a_file_and_never_sees_the_token_in_its_arguments(home: Path) -> None:
+    browser = home / "browser.sh"
+    browser.write_text(f'#!/bin/sh\nprintf \'%s\\n\' "$@" > {home}/arguments\nsed -n p "${{1#file://}}"\necho opened\n')
+    browser.chmod(0o700)
+    seen = in_a_terminal(
+        "console", "-c", str(_config(home)), env={"BROWSER": f"{browser} %s"}, interrupt_at="\nopened", columns=200
+    )
+    origin, token = address_in(seen.out)
+    arguments = (home / "arguments").read_text()
+    assert arguments.startswith(f"file://{home}/home/consoles/open-")
+    assert token not in arguments
+    assert f"{origin}/#code=" in seen.out
+    assert seen.out.count(token) == 1
 
 
 # --- the socket ------------------------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.support import Outcome, at_a_terminal, run
+from tests.cli.support import Cli, Outcome
 from trunkline.devtools.client_configs.files import Machine, files_of
 from trunkline.host.authorization.grants import GrantStore
 
@@ -18,11 +19,11 @@ GITHUB = {"command": "npx", "args": ["-y", "github@1.0.0"], "env": {"GITHUB_TOKE
 class Desk:
     """A home with applications, and a configuration of one's own."""
 
-    def __init__(self, machine: Machine, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, machine: Machine, own: Path, cli: Cli) -> None:
         """Take the machine."""
         self.machine = machine
         self.own = own / "mcp.json"
-        self._capsys = capsys
+        self._cli = cli
 
     def have(self, app: str, servers: dict[str, Any], scope: str = "user", **more: Any) -> Path:
         """Write an application's file."""
@@ -36,7 +37,11 @@ class Desk:
 
     def run(self, *words: str) -> Outcome:
         """Run the command."""
-        return run(self._capsys, "import", *words)
+        return self._cli("import", *words)
+
+    def status(self) -> Outcome:
+        """Show the status of the imported servers."""
+        return self._cli("status", "-c", str(self.own))
 
     def servers(self) -> dict[str, Any]:
         """What is in the user's own configuration."""
@@ -45,15 +50,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    home, project = tmp_path / "home", tmp_path / "project"
-    home.mkdir()
-    project.mkdir()
-    monkeypatch.chdir(project)
-    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "own"))
-    machine = Machine(system="linux", home=home, environ={}, project=project)
-    monkeypatch.setattr("trunkline.devtools.client_configs.files.current_machine", lambda: machine)
-    return Desk(machine, tmp_path / "own", capsys)
+def desk(machine: Machine, tmp_path: Path, cli: Cli) -> Desk:
+    return Desk(machine, tmp_path / "own", cli)
 
 
 def test_an_input_that_comes_along_is_not_called_undeclared(desk: Desk, tmp_path: Path) -> None:
@@ -70,7 +68,7 @@ def test_an_input_that_comes_along_is_not_called_undeclared(desk: Desk, tmp_path
     assert "set TRUNKLINE_INPUT_GITHUB" in row["remark"]
 
 
-@pytest.mark.parametrize("app", ["claude-desktop", "claude-code", "cursor", "vscode"])
+@pytest.mark.parametrize("app", ["cursor", "vscode"])
 def test_the_servers_of_an_application_are_taken_over(desk: Desk, app: str) -> None:
     source = desk.have(app, {"github": GITHUB})
     before = source.read_bytes()
@@ -105,9 +103,9 @@ def test_without_confirmation_nothing_is_written(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("typed", "code", "written"), [("y\n", 0, True), ("\n", 6, False)])
-def test_a_person_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, written: bool) -> None:
+def test_a_person_is_asked(desk: Desk, typed: str, code: int, written: bool, cli: Cli) -> None:
     desk.have("cursor", {"github": GITHUB})
-    ended, _ = at_a_terminal(monkeypatch, "import", "cursor", script=(("[y/a/m/N]", typed),))
+    ended, _ = cli.at_a_terminal("import", "--no-start", "cursor", script=(("[y/a/m/N]", typed),))
     assert (ended, desk.own.exists()) == (code, written)
 
 
@@ -131,13 +129,6 @@ def test_the_file_as_it_was_is_kept(desk: Desk) -> None:
     desk.own.write_text("{}", encoding="utf-8")
     said = json.loads(desk.run("cursor", "--yes", "--json").out)
     assert Path(said["backup"]).read_text(encoding="utf-8") == "{}"
-
-
-def test_one_server_can_be_picked(desk: Desk) -> None:
-    desk.have("cursor", {"a": {"command": "x"}, "b": {"command": "y"}})
-    desk.run("cursor", "--only", "b", "--yes")
-    assert set(desk.servers()) == {"b"}
-    assert desk.run("cursor", "--only", "c", "--yes").code == 2
 
 
 def test_a_file_can_be_named_and_written_elsewhere(desk: Desk) -> None:
@@ -164,13 +155,6 @@ def test_one_broken_file_does_not_hide_the_others(desk: Desk) -> None:
 @pytest.mark.parametrize("words", [("cursor",), ("no-such-file.json",), ()])
 def test_where_nothing_is_found_it_says_so(desk: Desk, words: tuple[str, ...]) -> None:
     assert desk.run(*words, "--yes").code == 2
-
-
-def test_importing_twice_changes_nothing(desk: Desk) -> None:
-    desk.have("cursor", {"github": GITHUB})
-    desk.run("--yes")
-    code, _, err = desk.run("--yes")
-    assert (code, "nothing to import" in err) == (0, True)
 
 
 # --- our own gateway -------------------------------------------------------------------------------------------------
@@ -207,12 +191,12 @@ def test_the_originals_are_taken_out_with_a_backup(desk: Desk) -> None:
     assert desk.servers() == {"github": GITHUB}
 
 
-def test_what_was_taken_out_is_put_back_by_undo(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_taken_out_is_put_back_by_undo(desk: Desk, cli: Cli) -> None:
     source = desk.have("cursor", {"github": GITHUB})
     before = source.read_bytes()
     _, _, err = desk.run("cursor", "--yes", "--remove-originals")
     assert "to use the servers there again, run: trunkline install --gateway --into cursor" in err
-    assert run(capsys, "install", "--undo", "--into", "cursor").code == 0
+    assert cli("install", "--undo", "--into", "cursor").code == 0
     assert source.read_bytes() == before
 
 
@@ -227,18 +211,10 @@ def test_both_places_of_one_file_are_taken_out_and_a_shared_file_is_left_alone(d
     assert set(desk.servers()) == {"a", "b", "c"}
 
 
-def test_what_is_there_already_can_be_taken_out_later(desk: Desk) -> None:
+def test_taking_out_later_asks_for_nothing_else(desk: Desk, cli: Cli) -> None:
     source = desk.have("cursor", {"github": GITHUB})
     desk.run("cursor", "--yes")
-    assert desk.run("cursor", "--remove-originals").code == 6
-    assert desk.run("cursor", "--yes", "--remove-originals").code == 0
-    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
-
-
-def test_taking_out_later_asks_for_nothing_else(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = desk.have("cursor", {"github": GITHUB})
-    desk.run("cursor", "--yes")
-    code, screen = at_a_terminal(monkeypatch, "import", "--remove-originals", script=(("[y/N] ", "y\n"),))
+    code, screen = cli.at_a_terminal("import", "--no-start", "--remove-originals", script=(("[y/N] ", "y\n"),))
     assert (code, waiting(desk), "nothing to import" in screen) == (0, [], False)
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
 
@@ -249,13 +225,6 @@ def test_a_name_that_was_skipped_is_not_taken_out(desk: Desk) -> None:
     desk.own.write_text('{"mcpServers": {"github": {"command": "mine"}}}', encoding="utf-8")
     desk.run("cursor", "--yes", "--remove-originals")
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"github": GITHUB}}
-
-
-def test_the_file_that_is_written_to_is_no_original(desk: Desk) -> None:
-    path = desk.machine.project / "mine.json"
-    path.write_text(json.dumps({"mcpServers": {"github": GITHUB}}), encoding="utf-8")
-    desk.run("mine.json", "--to", "mine.json", "--yes", "--remove-originals")
-    assert json.loads(path.read_text(encoding="utf-8")) == {"mcpServers": {"github": GITHUB}}
 
 
 # --- one question for all of it --------------------------------------------------------------------------------------
@@ -271,27 +240,21 @@ def waiting(desk: Desk) -> list[str]:
     [("y\n", ["github"], False), ("yes\n", ["github"], False), ("a\n", [], False), ("m\n", ["github"], True)],
 )
 def test_one_question_settles_what_is_allowed_and_what_is_taken_out(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, allowed: list[str], removed: bool
+    desk: Desk, typed: str, allowed: list[str], removed: bool, cli: Cli
 ) -> None:
     source = desk.have("cursor", {"github": GITHUB})
-    code, screen = at_a_terminal(monkeypatch, "import", "cursor", script=(("[y/a/m/N] ", typed),))
+    code, screen = cli.at_a_terminal("import", "--no-start", "cursor", script=(("[y/a/m/N] ", typed),))
     assert (code, set(desk.servers()), waiting(desk)) == (0, {"github"}, allowed)
     assert (json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}) is removed
     assert "Write 1 server to " in screen
 
 
-def test_the_question_says_where_is_asked_and_what_can_be_typed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_question_says_where_is_asked_and_what_can_be_typed(desk: Desk, cli: Cli) -> None:
     desk.have("cursor", {"github": GITHUB})
     script = (("[y/a/m/N] ", "q\n"), ("Type one of: y, a, m, n, yes, no.", ""), ("[y/a/m/N] ", "n\n"))
-    code, screen = at_a_terminal(monkeypatch, "import", "cursor", script=script)
+    code, screen = cli.at_a_terminal("import", "--no-start", "cursor", script=script)
     assert code == 6, screen
     assert "in mode client the client does" in screen
-
-
-def test_the_applications_are_named_where_one_is_not_known(desk: Desk) -> None:
-    ended = desk.run("nosuchapp")
-    assert ended.code == 2
-    assert "applications: claude-desktop, claude-code, cursor, vscode" in ended.err
 
 
 def test_the_mode_of_a_gateway_is_said_with_one_prefix(desk: Desk) -> None:
@@ -310,10 +273,10 @@ def test_the_mode_of_a_gateway_is_said_with_one_prefix(desk: Desk) -> None:
     ],
 )
 def test_what_the_command_line_said_is_not_asked(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], keys: str, typed: str, allowed: list[str]
+    desk: Desk, flags: tuple[str, ...], keys: str, typed: str, allowed: list[str], cli: Cli
 ) -> None:
     source = desk.have("cursor", {"github": GITHUB})
-    code, _ = at_a_terminal(monkeypatch, "import", "cursor", *flags, script=((keys, typed),))
+    code, _ = cli.at_a_terminal("import", "--no-start", "cursor", *flags, script=((keys, typed),))
     assert (code, waiting(desk)) == (0, allowed)
     left = json.loads(source.read_text(encoding="utf-8"))["mcpServers"]
     assert (left == {}) is ("--remove-originals" in flags)
@@ -339,3 +302,30 @@ def test_a_dry_run_allows_nothing_and_takes_nothing_out(desk: Desk) -> None:
     assert (code, waiting(desk), source.read_bytes()) == (0, [], before)
     assert f"--- {source}" in out
     assert "s3cret" not in out
+
+
+def test_one_server_can_be_picked(desk: Desk) -> None:
+    desk.have("cursor", {"a": {"command": "x"}, "b": {"command": "y"}})
+    desk.run("cursor", "--only", "b", "--yes")
+    assert set(desk.servers()) == {"b"}
+    assert desk.run("cursor", "--only", "c", "--yes").code == 2
+
+
+def test_the_file_that_is_written_to_is_no_original(desk: Desk) -> None:
+    path = desk.machine.project / "mine.json"
+    path.write_text(json.dumps({"mcpServers": {"github": GITHUB}}), encoding="utf-8")
+    desk.run("mine.json", "--to", "mine.json", "--yes", "--remove-originals")
+    assert json.loads(path.read_text(encoding="utf-8")) == {"mcpServers": {"github": GITHUB}}
+
+
+def test_imported_servers_are_started_once_so_that_their_tools_are_known(desk: Desk) -> None:
+    plain = {
+        "command": sys.executable,
+        "args": ["-S", "-m", "tests.host.servers.plain"],
+        "env": {"PYTHONPATH": str(Path(__file__).parents[3])},
+    }
+    desk.have("cursor", {"plain": plain, "absent": {"command": "/no/such/program"}})
+    assert "started once" not in desk.run("cursor", "--yes", "--only", "absent").err
+    _, _, err = desk.run("cursor", "--yes", "--start", "--only", "plain")
+    assert "started once: 1 of 1 servers, 1 tool for the first list" in err
+    assert "counts are from its last run" in desk.status().out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import DEMO, run
+from tests.cli.support import DEMO, Cli
 
 LIVELY = """
 import asyncio
@@ -55,51 +54,47 @@ def lively(tmp_path: Path) -> str:
 
 
 @both_eras
-def test_changes_of_lists_are_shown(lively: str, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_of_lists_are_shown(lively: str, revision: str, cli: Cli) -> None:
     line = "the list of tools changed\n"
-    assert run(capsys, "listen", lively, "--tools", "--count", "2", "--revision", revision) == (0, line * 2, "")
+    assert cli("listen", lively, "--tools", "--count", "2", "--revision", revision) == (0, line * 2, "")
 
 
 @both_eras
-def test_changes_of_a_resource_are_shown(lively: str, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "listen", lively, "--uri", "note:one", "--count", "1", "--revision", revision)
+def test_changes_of_a_resource_are_shown(lively: str, revision: str, cli: Cli) -> None:
+    code, out, _ = cli("listen", lively, "--uri", "note:one", "--count", "1", "--revision", revision)
     assert (code, out) == (0, "a resource changed: note:one\n")
 
 
-def test_changes_as_json_are_one_array(lively: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "listen", lively, "--tools", "--count", "2", "--json")
+def test_changes_as_json_are_one_array(lively: str, cli: Cli) -> None:
+    code, out, err = cli("listen", lively, "--tools", "--count", "2", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == [TOOLS, TOOLS]
     assert len(out.splitlines()) == 3
 
 
-def test_a_change_of_a_resource_as_json_is_its_notification(lively: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "listen", lively, "--uri", "note:one", "--count", "1", "--json").out
+def test_a_change_of_a_resource_as_json_is_its_notification(lively: str, cli: Cli) -> None:
+    out = cli("listen", lively, "--uri", "note:one", "--count", "1", "--json").out
     assert json.loads(out) == [NOTE]
 
 
 @both_eras
-def test_listening_ends_after_the_time_given(revision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "listen", DEMO, "--for", "0.1", "--json", "--revision", revision)
+def test_listening_ends_after_the_time_given(revision: str, cli: Cli) -> None:
+    code, out, _ = cli("listen", DEMO, "--for", "0.1", "--json", "--revision", revision)
     assert (code, json.loads(out)) == (0, [])
 
 
-def test_a_verbose_listener_says_when_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "listening\n" in run(capsys, "listen", DEMO, "--for", "0.1", "-v").err
-
-
-def test_what_can_never_come_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_never_come_is_an_error(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "empty.py"
     file.write_text("from trunkline import Server\nserver = Server('empty')\n")
-    code, out, err = run(capsys, "listen", str(file), "--uri", "note:one", "--json")
+    code, out, err = cli("listen", str(file), "--uri", "note:one", "--json")
     assert code == 5
     assert json.loads(out)[0]["error"]["message"] in err
 
 
-def test_a_server_that_comes_back_leaves_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_comes_back_leaves_a_mark(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "dying.py"
     file.write_text(LIVELY.replace('server.changed("note:one")', "__import__('os')._exit(1)"))
-    code, out, _ = run(capsys, "listen", str(file), "--tools", "--count", "1", "--json")
+    code, out, _ = cli("listen", str(file), "--tools", "--count", "1", "--json")
     assert (code, json.loads(out)) == (0, [{"missed": True}])
 
 
@@ -112,8 +107,3 @@ def test_an_interrupted_listener_leaves_whole_json(lively: str) -> None:
         rest = process.stdout.read()
         assert process.wait(20) == 130
     assert json.loads(first + rest)[0] == TOOLS
-
-
-def test_a_quoted_command_is_listened_to(lively: str, capsys: pytest.CaptureFixture[str]) -> None:
-    quoted = shlex.join([sys.executable, "-m", "trunkline", "run", lively])
-    assert run(capsys, "listen", quoted, "--tools", "--count", "1").code == 0

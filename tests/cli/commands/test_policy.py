@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from tests.cli.support import Outcome
-from trunkline.cli.commands.policy import command
-from trunkline.cli.exit_codes import exit_for
+from tests.cli.hosted import demo_entry
+from tests.cli.support import Cli
 
 POLICY = """\
 [[rule]]
@@ -52,29 +50,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Outcome:
-    """Run the command as the table of verbs would."""
-    said = ""
-    try:
-        code = command.main(list(arguments), standalone_mode=False)
-    except click.ClickException as error:
-        code, said = 1, error.format_message()
-    except Exception as error:  # noqa: BLE001 - what ends the command is what is looked at
-        code, said = exit_for(error), str(error)
-    out, err = capsys.readouterr()
-    return Outcome(code, out, err + said)
-
-
-def _why(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
-    outcome = _run(capsys, "why", "--policy", "policy.toml", "--json", *arguments)
+def _why(cli: Cli, *arguments: str) -> tuple[int, dict[str, Any]]:
+    outcome = cli("policy", "why", "--policy", "policy.toml", "--json", *arguments)
     return outcome.code, json.loads(outcome.out)
 
 
 # --- why -------------------------------------------------------------------------------------------------------------
 
 
-def test_why_shows_the_decision_the_rule_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = _run(capsys, "why", "--policy", "policy.toml", "files/delete_it")
+def test_why_shows_the_decision_the_rule_and_the_others(cli: Cli) -> None:
+    outcome = cli("policy", "why", "--policy", "policy.toml", "files/delete_it")
     assert outcome.code == 6
     assert outcome.out.splitlines() == [
         "deny: files/delete_it",
@@ -90,8 +75,8 @@ def test_why_shows_the_decision_the_rule_and_the_others(capsys: pytest.CaptureFi
     ]
 
 
-def test_why_shows_the_rules_about_something_else_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = _run(capsys, "why", "--policy", "policy.toml", "files/delete_it", "--all")
+def test_why_shows_the_rules_about_something_else_on_demand(cli: Cli) -> None:
+    outcome = cli("policy", "why", "--policy", "policy.toml", "files/delete_it", "--all")
     assert "its server is mail" in outcome.out
     assert "--all" not in outcome.out
 
@@ -111,33 +96,31 @@ def test_why_shows_the_rules_about_something_else_on_demand(capsys: pytest.Captu
     ],
 )
 def test_why_ends_with_6_if_it_is_denied_and_with_0_if_not(
-    capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], code: int, rule: str
+    cli: Cli, folder: Path, arguments: tuple[str, ...], code: int, rule: str
 ) -> None:
-    ended, document = _why(capsys, *(each.replace("HOME", str(folder)) for each in arguments))
+    ended, document = _why(cli, *(each.replace("HOME", str(folder)) for each in arguments))
     assert (ended, document["decision"]["rule"]) == (code, rule)
 
 
-def test_why_as_json_has_the_whole_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    _, document = _why(capsys, "files/read_it", "--annotations", '{"readOnlyHint": true}')
+def test_why_as_json_has_the_whole_trace(cli: Cli) -> None:
+    _, document = _why(cli, "files/read_it", "--annotations", '{"readOnlyHint": true}')
     assert document["listed"] is True
     assert document["notes"] == ["the server is not trusted: its hints are ignored"]
     assert [step["outcome"] for step in document["steps"]] == ["no", "no", "no"]
 
 
-def test_a_relative_path_is_read_from_the_folder_of_its_server(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
+def test_a_relative_path_is_read_from_the_folder_of_its_server(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.replace("~/work", "/srv"), encoding="utf-8")
     given = ("--args", '{"path": "a.txt"}')
-    assert _why(capsys, "files/read_it", "-c", "servers.json", *given)[1]["decision"]["rule"] == "work files"
-    assert _why(capsys, "files/read_it", *given)[1]["decision"]["effect"] == "ask"
+    assert _why(cli, "files/read_it", "-c", "servers.json", *given)[1]["decision"]["rule"] == "work files"
+    assert _why(cli, "files/read_it", *given)[1]["decision"]["effect"] == "ask"
 
 
-def test_the_users_own_policy_is_asked_where_none_is_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert _run(capsys, "why", "mail/x").code == 0
+def test_the_users_own_policy_is_asked_where_none_is_named(cli: Cli, folder: Path) -> None:
+    assert cli("policy", "why", "mail/x").code == 0
     (folder / "home").mkdir()
     (folder / "home" / "policy.toml").write_text(POLICY, encoding="utf-8")
-    assert _run(capsys, "why", "mail/x").code == 6
+    assert cli("policy", "why", "mail/x").code == 6
 
 
 @pytest.mark.parametrize(
@@ -159,22 +142,15 @@ def test_the_users_own_policy_is_asked_where_none_is_named(capsys: pytest.Captur
         (("files/x", "--policy", "none.toml"), 2, "none.toml cannot be read"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    outcome = _run(capsys, "why", *arguments)
+def test_what_is_asked_wrongly_is_told(cli: Cli, arguments: tuple[str, ...], code: int, said: str) -> None:
+    outcome = cli("policy", "why", *arguments)
     assert outcome.code == code
     assert said in outcome.err
 
 
-def test_a_failure_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = _run(capsys, "why", "files/x", "--policy", "none.toml", "--json")
-    assert json.loads(outcome.out)["error"]["message"].startswith("none.toml cannot be read")
-
-
-def test_what_others_wrote_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_what_others_wrote_cannot_control_the_terminal(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.replace("no deletes", "\\u001b[31mred"), encoding="utf-8")
-    assert "\x1b" not in _run(capsys, "why", "--policy", "policy.toml", "files/delete_\x1b[2J").out
+    assert "\x1b" not in cli("policy", "why", "--policy", "policy.toml", "files/delete_\x1b[2J").out
 
 
 # --- test ------------------------------------------------------------------------------------------------------------
@@ -194,9 +170,9 @@ expect = "allow"
 """
 
 
-def test_the_tests_in_a_policy_are_run(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_the_tests_in_a_policy_are_run(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY + CASES, encoding="utf-8")
-    outcome = _run(capsys, "test", "policy.toml")
+    outcome = cli("policy", "test", "policy.toml")
     assert outcome.code == 5
     assert outcome.out.splitlines() == [
         "policy.toml:25: expected allow, got deny by policy.toml:14",
@@ -204,20 +180,10 @@ def test_the_tests_in_a_policy_are_run(capsys: pytest.CaptureFixture[str], folde
     ]
 
 
-def test_the_tests_of_another_file_are_run(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_the_tests_of_another_file_are_run(cli: Cli, folder: Path) -> None:
     (folder / "cases.toml").write_text(CASES.replace('"allow"', '"deny"'), encoding="utf-8")
-    outcome = _run(capsys, "test", "policy.toml", "cases.toml")
+    outcome = cli("policy", "test", "policy.toml", "cases.toml")
     assert (outcome.code, outcome.out) == (0, "2 passed, 0 failed\n")
-
-
-def test_tests_as_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    (folder / "cases.toml").write_text(CASES, encoding="utf-8")
-    outcome = _run(capsys, "test", "policy.toml", "cases.toml", "--json")
-    document = json.loads(outcome.out)
-    assert (document["passed"], document["failed"]) == (1, 1)
-    assert [each["failure"] for each in document["tests"]] == [None, "expected allow, got deny by policy.toml:14"]
-    assert document["tests"][0]["name"] == "deleting"
-    assert "1 of 2 tests failed" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -228,10 +194,8 @@ def test_tests_as_json(capsys: pytest.CaptureFixture[str], folder: Path) -> None
         ((), "policy.toml"),
     ],
 )
-def test_where_there_is_nothing_to_test_that_is_an_error(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
-    outcome = _run(capsys, "test", *arguments)
+def test_where_there_is_nothing_to_test_that_is_an_error(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    outcome = cli("policy", "test", *arguments)
     assert outcome.code == 2
     assert said in outcome.err
 
@@ -239,14 +203,14 @@ def test_where_there_is_nothing_to_test_that_is_an_error(
 # --- check -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_without_mistakes_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = _run(capsys, "check", "policy.toml", "-c", "servers.json")
+def test_a_policy_without_mistakes_is_counted(cli: Cli) -> None:
+    outcome = cli("policy", "check", "policy.toml", "-c", "servers.json")
     assert (outcome.code, outcome.out) == (0, "3 rules, no problems\n")
 
 
-def test_a_rule_about_no_server_is_an_error(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_rule_about_no_server_is_an_error(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY.replace('"mail"', '"mial"'), encoding="utf-8")
-    outcome = _run(capsys, "check", "policy.toml", "-c", "servers.json")
+    outcome = cli("policy", "check", "policy.toml", "-c", "servers.json")
     assert outcome.code == 2
     assert outcome.out.splitlines() == [
         "error: policy.toml:14: there is no server 'mial': did you mean 'mail'?",
@@ -254,9 +218,39 @@ def test_a_rule_about_no_server_is_an_error(capsys: pytest.CaptureFixture[str], 
     ]
 
 
-def test_a_warning_is_no_failure(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_a_rule_that_denies_a_tool_which_does_not_exist_is_an_error_once_the_server_has_run(
+    cli: Cli, folder: Path
+) -> None:
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"demo": demo_entry()}}), encoding="utf-8")
+    (folder / "policy.toml").write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "ehco"\n', encoding="utf-8")
+    unknown = cli("policy", "check", "policy.toml", "-c", "servers.json")
+    assert (unknown.code, unknown.out) == (0, "1 rule, no problems\n")
+    assert "the tools of demo are not known yet" in unknown.err
+    assert cli("list", "tools", "demo", "-c", "servers.json").code == 0
+    known = cli("policy", "check", "policy.toml", "-c", "servers.json")
+    assert (known.code, known.out.splitlines()[0]) == (
+        2,
+        "error: policy.toml:1: no tool of demo matches 'ehco': did you mean 'echo'?",
+    )
+
+
+def test_a_rule_about_an_argument_which_does_not_exist_is_an_error_once_the_server_has_run(
+    cli: Cli, folder: Path
+) -> None:
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"demo": demo_entry()}}), encoding="utf-8")
+    rule = '[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "echo"\nwhen = [{ arg = "/txt", glob = "*x*" }]\n'
+    (folder / "policy.toml").write_text(rule, encoding="utf-8")
+    assert cli("list", "tools", "demo", "-c", "servers.json").code == 0
+    outcome = cli("policy", "check", "policy.toml", "-c", "servers.json")
+    assert (outcome.code, outcome.out.splitlines()[0]) == (
+        2,
+        "error: policy.toml:1: demo/echo has no argument 'txt': did you mean 'text'?",
+    )
+
+
+def test_a_warning_is_no_failure(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text('[[rule]]\neffect = "deny"\nserver = "x*"\n', encoding="utf-8")
-    outcome = _run(capsys, "check", "policy.toml", "-c", "servers.json", "--json")
+    outcome = cli("policy", "check", "policy.toml", "-c", "servers.json", "--json")
     assert outcome.code == 0
     assert json.loads(outcome.out) == {
         "rules": 1,
@@ -264,8 +258,18 @@ def test_a_warning_is_no_failure(capsys: pytest.CaptureFixture[str], folder: Pat
     }
 
 
-def test_mistakes_are_told_with_their_lines(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_mistakes_are_told_with_their_lines(cli: Cli, folder: Path) -> None:
     (folder / "policy.toml").write_text('[[rule]]\neffect = "allow"\nserver = "*"\n', encoding="utf-8")
-    outcome = _run(capsys, "check", "policy.toml")
+    outcome = cli("policy", "check", "policy.toml")
     assert outcome.code == 2
     assert "policy.toml:3: server: a rule that allows may not use the pattern '*'" in outcome.err
+
+
+def test_tests_as_json(cli: Cli, folder: Path) -> None:
+    (folder / "cases.toml").write_text(CASES, encoding="utf-8")
+    outcome = cli("policy", "test", "policy.toml", "cases.toml", "--json")
+    document = json.loads(outcome.out)
+    assert (document["passed"], document["failed"]) == (1, 1)
+    assert [each["failure"] for each in document["tests"]] == [None, "expected allow, got deny by policy.toml:14"]
+    assert document["tests"][0]["name"] == "deleting"
+    assert "1 of 2 tests failed" in outcome.err

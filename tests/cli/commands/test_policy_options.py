@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.cli.hosted import SOURCE, gateway, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.hosted import SOURCE, Desk, gateway
 from tests.support import run_async
 from trunkline import Client
 
@@ -42,57 +40,38 @@ VERBS = [
 ]
 
 
-class Desk:
-    """A folder with a server, a configuration of it, and rules that allow all of it."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """Write them."""
-        self.folder = folder
-        (folder / "shop.py").write_text(SERVER, encoding="utf-8")
-        entry = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(folder / "shop.py")]}
-        self.config = write_config(folder / "servers.json", {"shop": {**entry, "env": {"PYTHONPATH": SOURCE}}})
-        (folder / "rules.toml").write_text(ALLOW, encoding="utf-8")
-        self._capsys = capsys
-
-    def run(self, *words: str) -> Outcome:
-        """Run a verb on the configuration."""
-        return run(self._capsys, *words, "-c", str(self.config), "--policy", str(self.folder / "rules.toml"))
-
-    def tools(self, *words: str) -> list[str]:
-        """List the tools that pass."""
-        done = self.run("list", "tools", "shop", "--json", *words)
-        return sorted(tool["name"] for tool in json.loads(done.out)["tools"])
-
-    def lock(self, *tools: str) -> str:
-        """Write a lock file with some of the tools, as they are."""
-        self.tools("--scanning", "off")
-        run(self._capsys, "pins", "export", "pins.lock")
-        path = self.folder / "pins.lock"
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        pins = whole["servers"]["shop"]["tool"]
-        whole["servers"]["shop"]["tool"] = {name: pins[name] for name in tools}
-        path.write_text(json.dumps(whole), encoding="utf-8")
-        return str(path)
-
-
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    return Desk(folder, capsys)
+def desk(desk: Desk) -> Desk:
+    """A desk with a server and rules that allow all of it."""
+    file = desk.write("shop.py", SERVER)
+    entry = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(desk.folder / file)]}
+    desk.configure(shop={**entry, "env": {"PYTHONPATH": SOURCE}})
+    desk.options = ("--policy", desk.write("rules.toml", ALLOW))
+    return desk
+
+
+def tools(desk: Desk, *words: str) -> list[str]:
+    """List the tools that pass."""
+    return sorted(tool["name"] for tool in desk.run("list", "tools", "shop", "--json", *words).json["tools"])
+
+
+def lock(desk: Desk, tool: str) -> str:
+    """Write a lock file with one of the tools, as it is."""
+    tools(desk, "--scanning", "off")
+    whole = desk.cli("pins", "export", "-").json
+    whole["servers"]["shop"]["tool"] = {tool: whole["servers"]["shop"]["tool"][tool]}
+    return desk.write("pins.lock", json.dumps(whole))
 
 
 # --- the scan ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_scan_finds_is_hidden_as_usual(desk: Desk) -> None:
-    assert (desk.tools(), desk.tools("--scanning", "hide")) == (["fine"], ["fine"])
+    assert (tools(desk), tools(desk, "--scanning", "hide")) == (["fine"], ["fine"])
 
 
 def test_scanning_may_be_told_to_ask_at_most(desk: Desk) -> None:
-    assert desk.tools("--scanning", "ask") == ["fine", "poisoned"]
+    assert tools(desk, "--scanning", "ask") == ["fine", "poisoned"]
     refused = desk.run("call", "shop", "poisoned", "--scanning", "ask", "--no-input")
     assert (refused.code, refused.out) == (6, "")
 
@@ -110,13 +89,11 @@ def test_another_word_for_scanning_is_refused(desk: Desk) -> None:
 
 
 def test_only_what_is_in_the_lock_file_passes(desk: Desk) -> None:
-    lock = desk.lock("poisoned")
-    assert desk.tools("--scanning", "off", "--lock", lock) == ["poisoned"]
+    assert tools(desk, "--scanning", "off", "--lock", lock(desk, "poisoned")) == ["poisoned"]
 
 
 def test_a_tool_that_is_not_in_the_lock_file_cannot_be_called(desk: Desk) -> None:
-    lock = desk.lock("poisoned")
-    done = desk.run("call", "shop", "fine", "--lock", lock)
+    done = desk.run("call", "shop", "fine", "--lock", lock(desk, "poisoned"))
     assert (done.code, "pins.lock" in done.err) == (5, True)
 
 
@@ -132,16 +109,14 @@ def test_a_lock_file_that_is_not_there_ends_the_verb(words: tuple[str, ...], des
 
 @pytest.mark.parametrize("option", [("--lock", "pins.lock"), ("--scanning", "off")], ids=["lock", "scanning"])
 @pytest.mark.parametrize("target", ["https://mcp.example.com/mcp", "shop.py"], ids=["url", "file"])
-def test_they_are_for_servers_of_a_configuration(
-    option: tuple[str, str], target: str, desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = run(capsys, "list", "tools", target, *option)
+def test_they_are_for_servers_of_a_configuration(option: tuple[str, str], target: str, desk: Desk) -> None:
+    done = desk.cli("list", "tools", target, *option)
     assert (done.code, f"{option[0]} is for a configured server" in done.err) == (1, True)
 
 
 @pytest.mark.parametrize("option", [("--lock", "pins.lock"), ("--scanning", "off")], ids=["lock", "scanning"])
-def test_doctor_rejects_policy_options(option: tuple[str, str], desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "doctor", "shop", "-c", str(desk.config), *option)
+def test_doctor_rejects_policy_options(option: tuple[str, str], desk: Desk) -> None:
+    done = desk.cli("doctor", "shop", "-c", str(desk.config), *option)
     assert (done.code, f"{option[0]} has no effect here" in done.err) == (1, True)
 
 
@@ -154,10 +129,9 @@ async def _tools(url: str) -> set[str]:
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["in the gateway's file", "as flags"])
-def test_a_gateway_takes_both_from_flags_and_from_its_file(written: bool, desk: Desk, tmp_path: Path) -> None:
-    lock = desk.lock("poisoned")
-    (desk.folder / "gateway.toml").write_text('lock = "pins.lock"\nscanning = "off"\n', encoding="utf-8")
-    words = ("--gateway", "gateway.toml") if written else ("--lock", lock, "--scanning", "off")
-    env = {"TRUNKLINE_HOME": str(tmp_path / "home"), "TRUNKLINE_GATEWAY_TOKEN": ""}
-    with gateway("-c", "servers.json", "--no-auth", *words, cwd=desk.folder, env=env) as running:
+def test_a_gateway_takes_both_from_flags_and_from_its_file(written: bool, desk: Desk) -> None:
+    file = lock(desk, "poisoned")
+    desk.write("gateway.toml", 'lock = "pins.lock"\nscanning = "off"\n')
+    words = ("--gateway", "gateway.toml") if written else ("--lock", file, "--scanning", "off")
+    with gateway("-c", "servers.json", "--no-auth", *words, cwd=desk.folder) as running:
         assert run_async(_tools(running.url)) == {"shop__poisoned"}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tests.cli.hosted import ALLOW_ALL, SOURCE, Gateway, demo_entry, gateway, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.hosted import ALLOW_ALL, SOURCE, Desk, Gateway, demo_entry, gateway, write_config
+from tests.cli.support import Cli
 from tests.support import run_async
 from trunkline import Client
 from trunkline.errors import HttpError, RequestFailed
@@ -34,16 +33,15 @@ policy = "rules.toml"
 """
 
 
-class Desk:
-    """A folder with a configuration, rules and the file of a gateway."""
+class Served(Desk):
+    """A desk with rules and the file of a gateway, where the gateway is started."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
-        """Write them."""
-        self.folder = folder
+    def __init__(self, folder: Path, home: Path, cli: Cli | None = None) -> None:
+        super().__init__(folder, home, cast("Cli", cli))
         self.env = {"TRUNKLINE_HOME": str(home), "TRUNKLINE_GATEWAY_TOKEN": ""}
-        self.config = write_config(folder / "servers.json", {"demo": demo_entry()})
-        (folder / "rules.toml").write_text(ALLOW_ALL, encoding="utf-8")
-        (folder / "gateway.toml").write_text(PROFILES, encoding="utf-8")
+        self.configure(demo=demo_entry())
+        self.write("rules.toml", ALLOW_ALL)
+        self.write("gateway.toml", PROFILES)
 
     def command(self, *words: str) -> list[str]:
         """The command that serves the configuration over stdio."""
@@ -54,23 +52,36 @@ class Desk:
         env = {"PYTHONPATH": SOURCE, **self.env}
         return Client(self.command(*words), env=env, cwd=str(self.folder), revision=revision)
 
-    def serving(self, *words: str) -> Any:
+    def process(self, *words: str) -> subprocess.Popen[str]:
+        """The gateway over stdio, to be spoken to line by line."""
+        return subprocess.Popen(
+            self.command(*words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": SOURCE, **self.env},
+        )
+
+    def serving(self, *words: str) -> AbstractContextManager[Gateway]:
         """The gateway over HTTP."""
         return gateway("-c", "servers.json", *words, cwd=self.folder, env=self.env)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Served:
     folder = tmp_path / "work"
     folder.mkdir()
-    return Desk(folder, tmp_path / "home")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    return Served(folder, tmp_path / "home", cli)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway with a token and a profile, which all tests that change nothing share."""
-    folder = tmp_path_factory.mktemp("work")
-    shared = Desk(folder, tmp_path_factory.mktemp("home"))
+    shared = Served(tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home"))
     words = ("--token", TOKEN, "--gateway", "gateway.toml", "--policy", "rules.toml")
     with shared.serving(*words) as running:
         yield running
@@ -80,7 +91,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_a_client_of_either_era_uses_the_servers_over_stdio(revision: str, desk: Desk) -> None:
+def test_a_client_of_either_era_uses_the_servers_over_stdio(revision: str, desk: Served) -> None:
     async def main() -> Any:
         async with desk.client("--policy", "rules.toml", revision=revision) as client:
             assert "demo__add" in {tool.name for tool in await client.list_tools()}
@@ -89,7 +100,7 @@ def test_a_client_of_either_era_uses_the_servers_over_stdio(revision: str, desk:
     assert run_async(main()) == 3
 
 
-def test_a_profile_is_served_over_stdio(desk: Desk) -> None:
+def test_a_profile_is_served_over_stdio(desk: Served) -> None:
     async def main() -> set[str]:
         async with desk.client("--gateway", "gateway.toml", "--profile", "small") as client:
             return {tool.name for tool in await client.list_tools()}
@@ -97,55 +108,24 @@ def test_a_profile_is_served_over_stdio(desk: Desk) -> None:
     assert run_async(main()) == {"demo__add", "demo__echo"}
 
 
-def _speak(desk: Desk, text: str) -> Outcome:
-    done = subprocess.run(
-        desk.command("-v"),
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
-        cwd=desk.folder,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr)
-
-
-def test_nothing_but_the_protocol_is_on_stdout(desk: Desk) -> None:
-    code, out, err = _speak(desk, '{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
-    assert code == 0
+def test_nothing_but_the_protocol_is_on_stdout_and_the_end_of_the_input_ends_it(desk: Served) -> None:
+    with desk.process("-v") as process:
+        out, err = process.communicate('{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=30)
+    assert process.returncode == 0
     assert [json.loads(line)["id"] for line in out.splitlines()] == [1]
     assert "trunkline: demo: " in err
 
 
-def test_the_end_of_the_input_ends_it_with_0(desk: Desk) -> None:
-    assert _speak(desk, "").code == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_a_signal_ends_it_with_0_while_servers_still_start(number: signal.Signals, desk: Desk) -> None:
-    async def main() -> int:
-        started = asyncio.Event()
-
-        async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            started.set()
-            writer.close()
-
-        async with await asyncio.start_server(heard, "127.0.0.1", 0) as ear:
-            port = ear.sockets[0].getsockname()[1]
-            program = f"import socket, time; socket.create_connection(('127.0.0.1', {port})); time.sleep(60)"
-            write_config(desk.config, {"slow": {"command": sys.executable, "args": ["-c", program]}})
-            process = await asyncio.create_subprocess_exec(
-                *desk.command("--wait", "30"),
-                stdin=asyncio.subprocess.PIPE,
-                cwd=desk.folder,
-                env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
-            )
-            await started.wait()
-            process.send_signal(number)
-            return await process.wait()
-
-    assert run_async(main()) == 0
+def test_a_signal_ends_it_with_0_while_servers_still_start(desk: Served) -> None:
+    started = desk.folder / "started"
+    os.mkfifo(started)
+    program = f"import time; open({str(started)!r}, 'w').close(); time.sleep(60)"
+    desk.configure(slow={"command": sys.executable, "args": ["-c", program]})
+    with desk.process("--wait", "30") as process:
+        started.read_text(encoding="utf-8")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        process.communicate()
 
 
 _WAITING = """
@@ -169,20 +149,13 @@ def _request(id: int, method: str, **params: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": meta}}) + "\n"
 
 
-def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Desk) -> None:
+def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Served) -> None:
     entry = {"command": sys.executable, "args": ["-c", _WAITING], "env": {"PYTHONPATH": SOURCE}}
-    write_config(desk.config, {"demo": entry})
+    desk.configure(demo=entry)
     begun, until = str(desk.folder / "begun"), str(desk.folder / "until")
     os.mkfifo(begun)
     os.mkfifo(until)
-    with subprocess.Popen(
-        desk.command("--wait", "30", "--policy", "rules.toml"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=desk.folder,
-        env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
-    ) as process:
+    with desk.process("--wait", "30", "--policy", "rules.toml") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         arguments = {"begun": begun, "until": until}
@@ -203,6 +176,7 @@ def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Desk)
         answer = json.loads(process.stdout.readline())
         assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "finished")
         assert process.wait(timeout=30) == 0
+        process.communicate()
 
 
 # --- HTTP: who may come in -------------------------------------------------------------------------------------------
@@ -246,7 +220,7 @@ def test_a_profile_asks_for_the_token_too(served: Gateway) -> None:
     assert _refused(f"{served.url}/small", None) == 401
 
 
-def test_a_token_is_made_up_and_shown_once_with_an_entry_to_copy(desk: Desk) -> None:
+def test_a_token_is_made_up_and_shown_once_with_an_entry_to_copy(desk: Served) -> None:
     with desk.serving() as running:
         token = running.until(r"shown only here: (\S+)")
         entry = json.loads(running.until(r"for others: (.+)"))
@@ -257,60 +231,43 @@ def test_a_token_is_made_up_and_shown_once_with_an_entry_to_copy(desk: Desk) -> 
         assert "demo__add" in run_async(_tools(running.url, token))
 
 
-def test_the_token_may_come_from_the_environment(desk: Desk) -> None:
-    desk.env["TRUNKLINE_GATEWAY_TOKEN"] = TOKEN
-    with desk.serving() as running:
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_the_token_may_come_from_elsewhere(source: str, desk: Served) -> None:
+    if source == "environment":
+        desk.env["TRUNKLINE_GATEWAY_TOKEN"] = TOKEN
+    words = ("--token", f"@{desk.write('token.txt', TOKEN)}") if source == "file" else ()
+    with desk.serving(*words) as running:
         assert "demo__add" in run_async(_tools(running.url, TOKEN))
-
-
-def test_the_token_may_come_from_a_file(desk: Desk) -> None:
-    (desk.folder / "token.txt").write_text(f"{TOKEN}\n", encoding="utf-8")
-    with desk.serving("--token", "@token.txt") as running:
-        assert "demo__add" in run_async(_tools(running.url, TOKEN))
-
-
-def test_no_auth_serves_without_a_token(desk: Desk) -> None:
-    with desk.serving("--no-auth") as running:
-        assert "demo__add" in run_async(_tools(running.url, None))
 
 
 # --- HTTP: its life --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_a_signal_ends_it_with_0(number: signal.Signals, desk: Desk) -> None:
+def test_without_authentication_everyone_is_served_until_a_signal_ends_it_with_0(
+    number: signal.Signals, desk: Served
+) -> None:
     with desk.serving("--no-auth") as running:
+        assert "demo__add" in run_async(_tools(running.url, None))
         ended = running.stop(number)
     assert (ended.code, ended.out) == (0, "")
 
 
-def test_sighup_reloads_the_configuration(desk: Desk) -> None:
-    with desk.serving("--no-auth") as running:
-        write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
+def test_sighup_reloads_the_configuration_and_keeps_what_did_not_change(desk: Served) -> None:
+    bad = {"comand": "x"}
+    desk.configure(demo=demo_entry(), bad=bad)
+    with desk.serving("--no-auth", "-v") as running:
+        running.has_said("demo: ready")
+        starts = [line for line in running.said if "demo: starting" in line]
+        # Both that stay move to other lines of the file.
+        desk.configure(two=demo_entry(), demo=demo_entry(), bad=bad)
         running.process.send_signal(signal.SIGHUP)
         assert running.until(r"configuration reloaded: (.+)") == "added two"
+        running.has_said("two: ready")
+        assert [line for line in running.said if "demo: starting" in line] == starts
 
 
-def test_what_did_not_change_keeps_its_process_when_the_configuration_is_read_again(desk: Desk) -> None:
-    with desk.serving("--no-auth", "-v") as running:
-        running.until(r"(demo: ready)")
-        before = [line for line in running.said if "demo: starting" in line]
-        write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
-        running.process.send_signal(signal.SIGHUP)
-        running.until(r"(two: ready)")
-        assert [line for line in running.said if "demo: starting" in line] == before
-
-
-def test_only_what_changed_is_named_when_the_configuration_is_read_again(desk: Desk) -> None:
-    write_config(desk.config, {"demo": demo_entry(), "bad": {"comand": "x"}})
-    with desk.serving("--no-auth") as running:
-        # Both move to other lines of the file.
-        write_config(desk.config, {"new": demo_entry(), "demo": demo_entry(), "bad": {"comand": "x"}})
-        running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"configuration reloaded: (.+)") == "added new"
-
-
-def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
+def test_a_configuration_that_became_wrong_changes_nothing(desk: Served) -> None:
     with desk.serving("--no-auth") as running:
         desk.config.write_text("{", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
@@ -318,101 +275,75 @@ def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
         assert "demo__add" in run_async(_tools(running.url, None))
 
 
-def test_sighup_reloads_the_policy(desk: Desk) -> None:
+def test_sighup_reloads_the_policy_unless_it_became_wrong(desk: Served) -> None:
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
-        (desk.folder / "rules.toml").write_text(f"{ALLOW_ALL}\n{DENY_ADD}", encoding="utf-8")
+        desk.write("rules.toml", f"{ALLOW_ALL}\n{DENY_ADD}")
         running.process.send_signal(signal.SIGHUP)
         assert running.until(r"configuration reloaded: (.+)") == "policy changed"
         assert "demo__add" not in run_async(_tools(running.url, None))
-
-
-def test_a_policy_that_became_wrong_changes_nothing_and_is_told_on_one_line(desk: Desk) -> None:
-    with desk.serving("--no-auth", "--policy", "rules.toml") as running:
-        (desk.folder / "rules.toml").write_text('[[rule]]\neffect = "no"\ntool = 7\n', encoding="utf-8")
+        desk.write("rules.toml", '[[rule]]\neffect = "no"\ntool = 7\n')
         running.process.send_signal(signal.SIGHUP)
         said = running.until(r"not reloaded, configuration and policy are unchanged: (.+)")
         assert ("rules.toml:2" in said, "rules.toml:3" in said) == (True, True)
-        assert "demo__add" in run_async(_tools(running.url, None))
+        assert "demo__add" not in run_async(_tools(running.url, None))
 
 
-def test_servers_are_told_of_as_they_come_up_if_that_is_wanted(desk: Desk) -> None:
-    write_config(desk.config, {"demo": demo_entry(), "bad": {"comand": "x\x1b[2J"}})
-    with desk.serving("--no-auth", "-v") as running:
-        running.until(r"(demo: ready)")
-        said = "".join(running.said)
-    assert ("bad: misconfigured: " in said, "\x1b" in said) == (True, False)
-
-
-def _log_of(desk: Desk, *patterns: str) -> list[str]:
-    """What a gateway without a terminal and without -v says until all these were said."""
-    with desk.serving("--no-auth") as running:
-        said: list[str] = running.said
-        for pattern in patterns:
-            if not any(re.search(pattern, line) for line in said):
-                running.until(f"({pattern})")
-        return list(said)
-
-
-def test_a_server_that_cannot_be_used_is_told_once_in_the_log_of_an_application(desk: Desk) -> None:
-    write_config(
-        desk.config,
-        {"demo": demo_entry(), "bad": {"comand": "x"}, "gone": {"command": "no-such-program-anywhere"}},
+def test_a_server_that_cannot_be_used_is_told_once_in_the_log_of_an_application(desk: Served) -> None:
+    noise = f"import sys; sys.stderr.write('{'x' * 400}\\nValueError: the cause')"
+    desk.configure(
+        demo=demo_entry(),
+        bad={"comand": "x\x1b[2J"},
+        gone={"command": "no-such-program-anywhere"},
+        loud={"command": sys.executable, "args": ["-c", noise]},
     )
-    said = _log_of(desk, "bad: misconfigured: ", "gone: broken: ")
-    told = [line for line in said if line.startswith(("trunkline: gone:", "trunkline: bad:", "trunkline: demo:"))]
-    assert len(told) == 2, said
-    assert "command not found" in next(line for line in told if "gone" in line)
-    assert all("run: trunkline doctor" in line for line in told)
-    assert not any("nothing is served" in line for line in said)
+    with desk.serving("--no-auth") as running:
+        for name, state in (("bad", "misconfigured"), ("gone", "broken"), ("loud", "broken")):
+            running.has_said(f"{name}: {state}: ")
+        said = list(running.said)
+    told = {name: [line for line in said if line.startswith(f"trunkline: {name}:")] for name in _names(desk)}
+    assert {name: len(lines) for name, lines in told.items()} == {"demo": 0, "bad": 1, "gone": 1, "loud": 1}
+    assert "command not found" in told["gone"][0]
+    # A long reason keeps its end.
+    assert "ValueError: the cause" in told["loud"][0]
+    assert all("run: trunkline doctor" in line for lines in told.values() for line in lines)
+    assert not any("nothing is served" in line or "\x1b" in line for line in said)
 
 
-def test_a_gateway_whose_servers_are_all_unapproved_says_that_nothing_is_served(desk: Desk) -> None:
+def _names(desk: Desk) -> list[str]:
+    """The names in the configuration."""
+    return list(json.loads(desk.config.read_text(encoding="utf-8"))["mcpServers"])
+
+
+def test_a_gateway_whose_servers_are_all_unapproved_says_that_nothing_is_served(desk: Served) -> None:
     write_config(desk.folder / ".mcp.json", {"demo": demo_entry()})
     desk.config.unlink()
     with gateway("--no-auth", cwd=desk.folder, env=desk.env) as running:
-        if not any("nothing is served" in line for line in running.said):
-            running.until("(nothing is served)")
+        running.has_said("nothing is served")
         said = "".join(running.said)
     assert "trunkline: demo: unapproved: " in said
     assert "run: trunkline trust approve demo" in said
 
 
-def test_attempts_that_end_alike_are_told_once(desk: Desk) -> None:
-    write_config(desk.config, {"gone": {"command": "no-such-program-anywhere"}})
+def test_attempts_that_end_alike_are_told_once(desk: Served) -> None:
+    desk.configure(gone={"command": "no-such-program-anywhere"})
     with desk.serving("--no-auth", "-v") as running:
-        if not any("gone: broken: " in line for line in running.said):
-            running.until("(gone: broken: )")
+        running.has_said("gone: broken: ")
         said = [line for line in running.said if line.startswith("trunkline: gone: waiting")]
     assert len(said) == 1
     assert "0.0 s" not in said[0]
 
 
-def test_a_long_reason_keeps_its_end(desk: Desk) -> None:
-    noise = f"import sys; sys.stderr.write('{'x' * 400}\\nValueError: the cause')"
-    write_config(desk.config, {"loud": {"command": sys.executable, "args": ["-c", noise]}})
-    said = _log_of(desk, "loud: broken: ")
-    assert "ValueError: the cause" in next(line for line in said if "loud: broken" in line)
-
-
-def test_the_approval_mode_is_told_only_of_a_gateway_that_begins(desk: Desk) -> None:
+def test_the_approval_mode_is_told_only_of_a_gateway_that_begins(desk: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = ("--http", str(taken.getsockname()[1]), "--no-auth")
-        ended = subprocess.run(
-            desk.command(*words),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
-            cwd=desk.folder,
-            check=False,
-        )
-    assert ended.returncode == 2
-    assert "approval mode" not in ended.stderr
+        ended = desk.run("serve", "--http", str(taken.getsockname()[1]), "--no-auth")
+    assert ended.code == 2
+    assert "approval mode" not in ended.err
 
 
-def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:
+@pytest.mark.slow
+def test_a_gateway_that_would_start_itself_refuses(desk: Served) -> None:
     command = {"command": sys.executable, "args": [*desk.command()[1:]], "cwd": str(desk.folder)}
-    write_config(desk.config, {"demo": demo_entry(), "self": {**command, "env": {"PYTHONPATH": SOURCE, **desk.env}}})
+    desk.configure({"self": {**command, "env": {"PYTHONPATH": SOURCE, **desk.env}}}, demo=demo_entry())
     with desk.serving("--no-auth", "-v") as running:
         reason = running.until(r"self: (?:waiting|broken): (.+)")
     assert "exited with status 2" in reason
@@ -441,17 +372,10 @@ def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:
     ],
 )
 def test_what_makes_no_sense_is_a_sentence_and_a_code(
-    words: tuple[str, ...],
-    code: int,
-    sentence: str,
-    desk: Desk,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], code: int, sentence: str, desk: Served
 ) -> None:
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("TRUNKLINE_HOME", desk.env["TRUNKLINE_HOME"])
-    write_config(desk.config, {})
-    ended = run(capsys, "serve", "-c", "servers.json", *words)
+    desk.configure()
+    ended = desk.run("serve", *words)
     assert (ended.code, ended.out) == (code, "")
     assert sentence in ended.err
 
@@ -470,26 +394,18 @@ def test_what_makes_no_sense_is_a_sentence_and_a_code(
         pytest.param("profile = 3", "profile", id="no table"),
         pytest.param('[profile.a]\nservers = ["dmo"]', 'did you mean "demo"?', id="server"),
         pytest.param('http = "x:y"', "is not [HOST:]PORT", id="address"),
+        pytest.param('approval = "user"', "approval", id="approval mode"),
+        pytest.param('[profile.a]\napproval = "always"', "approval", id="approval mode of a profile"),
+        pytest.param("approval = true", "approval", id="approval mode that is no text"),
+        pytest.param('slow_calls = "wait"', "slow_calls", id="slow calls"),
     ],
 )
-def test_a_mistake_in_the_file_of_a_gateway_names_the_fix(
-    text: str,
-    sentence: str,
-    desk: Desk,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("TRUNKLINE_HOME", desk.env["TRUNKLINE_HOME"])
-    (desk.folder / "gateway.toml").write_text(text, encoding="utf-8")
-    ended = run(capsys, "serve", "-c", "servers.json", "--gateway", "gateway.toml")
+def test_a_mistake_in_the_file_of_a_gateway_names_the_fix(text: str, sentence: str, desk: Served) -> None:
+    ended = desk.run("serve", "--gateway", desk.write("gateway.toml", text))
     assert ended.code == 2
     assert sentence in ended.err
 
 
-def test_without_a_configuration_nothing_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    assert run(capsys, "serve") == (2, "", "trunkline: no configuration found; give a file with -c\n")
+def test_without_a_configuration_nothing_is_served(desk: Served) -> None:
+    desk.config.unlink()
+    assert desk.cli("serve") == (2, "", "trunkline: no configuration found; give a file with -c\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import DEMO, Served, at_a_terminal, command, run, serving
+from tests.cli.support import Cli, Served, serving
 
 TASKS = str(Path(__file__).parents[1] / "tasks.py")
 REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -22,9 +22,9 @@ def served() -> Iterator[Served]:
         yield server
 
 
-def start(capsys: pytest.CaptureFixture[str], served: Served, tool: str, *options: str) -> str:
+def start(cli: Cli, served: Served, tool: str, *options: str) -> str:
     """Start a task and return its id."""
-    code, out, err = run(capsys, "call", served.url, tool, "--detach", *options)
+    code, out, err = cli("call", served.url, tool, "--detach", *options)
     id = out.strip()
     assert (code, re.fullmatch(r"[\w-]{32}", id) is not None) == (0, True)
     assert err == f"trunkline: to wait for it, run: trunkline task {served.url} {id}\n"
@@ -32,15 +32,13 @@ def start(capsys: pytest.CaptureFixture[str], served: Served, tool: str, *option
 
 
 @REVISIONS
-def test_a_task_is_started_looked_at_and_waited_for(
-    served: Served, revision: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    id = start(capsys, served, "wait", "--revision", revision)
-    looked = run(capsys, "task", served.url, id, "--state", "--revision", revision)
-    late = run(capsys, "task", served.url, id, "--timeout", "0.2", "--revision", revision)
-    assert run(capsys, "call", served.url, "release").code == 0
-    waited = run(capsys, "task", served.url, id, "--revision", revision)
-    again = run(capsys, "task", served.url, id, "--json", "--revision", revision)
+def test_a_task_is_started_looked_at_and_waited_for(served: Served, revision: str, cli: Cli) -> None:
+    id = start(cli, served, "wait", "--revision", revision)
+    looked = cli("task", served.url, id, "--state", "--revision", revision)
+    late = cli("task", served.url, id, "--timeout", "0.2", "--revision", revision)
+    assert cli("call", served.url, "release").code == 0
+    waited = cli("task", served.url, id, "--revision", revision)
+    again = cli("task", served.url, id, "--json", "--revision", revision)
     assert looked == (0, "working: 1/2: waiting\n", "")
     assert (late.code, late.out) == (7, "")
     assert "the task did not finish within 0.2 s" in late.err
@@ -49,11 +47,11 @@ def test_a_task_is_started_looked_at_and_waited_for(
 
 
 @REVISIONS
-def test_a_task_is_cancelled(served: Served, revision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    id = start(capsys, served, "wait", "--revision", revision)
-    cancelled = run(capsys, "task", served.url, id, "--cancel", "--revision", revision)
-    again = run(capsys, "task", served.url, id, "--cancel", "--json", "--revision", revision)
-    waited = run(capsys, "task", served.url, id, "--revision", revision)
+def test_a_task_is_cancelled(served: Served, revision: str, cli: Cli) -> None:
+    id = start(cli, served, "wait", "--revision", revision)
+    cancelled = cli("task", served.url, id, "--cancel", "--revision", revision)
+    again = cli("task", served.url, id, "--cancel", "--json", "--revision", revision)
+    waited = cli("task", served.url, id, "--revision", revision)
     assert cancelled == (0, "cancelled: The task was cancelled by request.\n", "")
     assert json.loads(again.out)["status"] == "cancelled"
     assert (waited.code, waited.out) == (5, "")
@@ -61,32 +59,28 @@ def test_a_task_is_cancelled(served: Served, revision: str, capsys: pytest.Captu
 
 
 @REVISIONS
-def test_a_failure_is_shown_as_that_of_a_call(
-    served: Served, revision: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    id = start(capsys, served, "fail", "--revision", revision)
-    ended = run(capsys, "task", served.url, id, "--revision", revision)
+def test_a_failure_is_shown_as_that_of_a_call(served: Served, revision: str, cli: Cli) -> None:
+    id = start(cli, served, "fail", "--revision", revision)
+    ended = cli("task", served.url, id, "--revision", revision)
     assert ended == (5, "", "trunkline: the task failed: out of paint\n")
 
 
-def test_looking_does_not_answer_the_questions(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    id = start(capsys, served, "ask")
-    looked = [run(capsys, "task", served.url, id, "--state") for _ in range(2)]
-    state = json.loads(run(capsys, "task", served.url, id, "--state", "--json").out)
-    declined = run(capsys, "task", served.url, id)
+def test_looking_does_not_answer_the_questions(served: Served, cli: Cli) -> None:
+    id = start(cli, served, "ask")
+    looked = [cli("task", served.url, id, "--state") for _ in range(2)]
+    state = cli("task", served.url, id, "--state", "--json").json
+    declined = cli("task", served.url, id)
     assert looked == [(0, "input_required\nasks: Which colour?\n", "")] * 2
     assert [each["method"] for each in state["inputRequests"].values()] == ["elicitation/create"]
     assert (declined.code, declined.out) == (6, "decline\n")
     assert "declined, there is no terminal to ask in" in declined.err
 
 
-def test_the_state_says_where_a_revision_delivers_the_questions(
-    served: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_state_says_where_a_revision_delivers_the_questions(served: Served, cli: Cli) -> None:
     revision = ("--revision", "2025-11-25")
-    id = start(capsys, served, "ask", *revision)
-    looked = run(capsys, "task", served.url, id, "--state", *revision)
-    working = run(capsys, "task", served.url, start(capsys, served, "wait", *revision), "--state", *revision)
+    id = start(cli, served, "ask", *revision)
+    looked = cli("task", served.url, id, "--state", *revision)
+    working = cli("task", served.url, start(cli, served, "wait", *revision), "--state", *revision)
     assert looked == (
         0,
         "input_required\n",
@@ -97,12 +91,10 @@ def test_the_state_says_where_a_revision_delivers_the_questions(
 
 
 @REVISIONS
-def test_the_questions_are_asked_in_the_terminal(
-    served: Served, revision: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    id = start(capsys, served, "ask", "--revision", revision)
+def test_the_questions_are_asked_in_the_terminal(served: Served, revision: str, cli: Cli) -> None:
+    id = start(cli, served, "ask", "--revision", revision)
     words = ("task", served.url, id, "--revision", revision)
-    code, seen = at_a_terminal(monkeypatch, *words, script=(("value", "red\n"),))
+    code, seen = cli.at_a_terminal(*words, script=(("value", "red\n"),))
     assert code == 0
     assert "Which colour?" in seen
     assert "accept red" in seen
@@ -116,11 +108,11 @@ def test_the_questions_are_asked_in_the_terminal(
     ],
 )
 def test_a_question_before_there_is_a_task_is_left_open_without_a_terminal(
-    served: Served, tool: str, asked: str, capsys: pytest.CaptureFixture[str]
+    served: Served, tool: str, asked: str, cli: Cli
 ) -> None:
-    run(capsys, "call", served.url, "decisions")
-    code, out, err = run(capsys, "call", served.url, tool, "--detach", "--revision", "2026-07-28")
-    decided = run(capsys, "call", served.url, "decisions", "--json")
+    cli("call", served.url, "decisions")
+    code, out, err = cli("call", served.url, tool, "--detach", "--revision", "2026-07-28")
+    decided = cli("call", served.url, "decisions", "--json")
     assert (code, out) == (6, "")
     assert err == (
         f"trunkline: the server {asked} before the call has become a task, and there is no terminal to ask in; "
@@ -129,75 +121,71 @@ def test_a_question_before_there_is_a_task_is_left_open_without_a_terminal(
     assert json.loads(decided.out)["structuredContent"] == {"result": []}
 
 
-def test_a_question_before_there_is_a_task_is_declined_if_that_was_asked_for(
-    served: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_question_before_there_is_a_task_is_declined_if_that_was_asked_for(served: Served, cli: Cli) -> None:
     words = ("call", served.url, "confirm", "--detach", "--no-input", "--revision", "2026-07-28")
-    assert run(capsys, *words) == (
+    assert cli(*words) == (
         6,
         "decline\n",
         'trunkline: the server asks "Sure?": declined, --no-input was given\n',
     )
 
 
-def test_a_question_before_there_is_a_task_is_asked_in_the_terminal(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_before_there_is_a_task_is_asked_in_the_terminal(served: Served, cli: Cli) -> None:
     words = ("call", served.url, "confirm", "--detach", "--revision", "2026-07-28")
-    code, seen = at_a_terminal(monkeypatch, *words, script=(("value", "y\n"),))
+    code, seen = cli.at_a_terminal(*words, script=(("value", "y\n"),))
     assert code == 0
     assert "Sure?" in seen
     assert "accept" in seen
 
 
-def test_an_answer_that_comes_at_once_is_printed(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "call", served.url, "quick", "text=hi", "--detach") == (0, "hi\n", "")
+def test_an_answer_that_comes_at_once_is_printed(served: Served, cli: Cli) -> None:
+    assert cli("call", served.url, "quick", "text=hi", "--detach") == (0, "hi\n", "")
 
 
-def test_a_started_task_as_json(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(run(capsys, "call", served.url, "ask", "--detach", "--json").out)
+def test_a_started_task_as_json(served: Served, cli: Cli) -> None:
+    found = cli("call", served.url, "ask", "--detach", "--json").json
     assert found.keys() == {"taskId", "status"}
     assert found["status"] == "working"
 
 
-def test_an_unknown_task_is_an_error(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_task_is_an_error(served: Served, cli: Cli) -> None:
     for options in ((), ("--state",), ("--cancel",)):
-        code, out, err = run(capsys, "task", served.url, "nothing", *options)
+        code, out, err = cli("task", served.url, "nothing", *options)
         assert (code, out) == (5, "")
         assert "Task not found" in err
 
 
-def test_a_server_without_tasks_is_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(DEMO, "--http", "0") as served:
-        code, _, err = run(capsys, "call", served.url, "echo", "text=hi", "--detach")
+def test_a_server_without_tasks_is_named_as_such(demo: Served, cli: Cli) -> None:
+    code, _, err = cli("call", demo.url, "echo", "text=hi", "--detach")
     assert (code, err) == (
         5,
         "trunkline: this server has no tasks in revision 2026-07-28; call the tool without --detach\n",
     )
 
 
-def test_a_server_that_ends_with_the_command_cannot_be_left(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "call", TASKS, "wait", "--detach")
+def test_a_server_that_ends_with_the_command_cannot_be_left(cli: Cli) -> None:
+    code, out, err = cli("call", TASKS, "wait", "--detach")
     assert (code, out) == (1, "")
     assert "start it with trunkline run FILE --http 8000, and pass its URL as TARGET" in err
 
 
 @pytest.mark.parametrize("words", [("call", "shop", "wait", "--detach"), ("task", "shop", "id")], ids=["call", "task"])
 def test_the_tasks_of_configured_servers_are_those_of_a_gateway(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], tmp_path: Path, cli: Cli
 ) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"shop": {"command": "python", "args": [TASKS]}}}))
-    code, out, err = run(capsys, *words, "-c", str(file))
+    code, out, err = cli(*words, "-c", str(file))
     assert (code, out) == (1, "")
     assert "run the gateway (trunkline serve --http 8080) and pass its URL as TARGET" in err
 
 
-def test_a_task_of_a_file_is_found_by_the_next_process(tmp_path: Path) -> None:
-    kept = f"TASKS_FILE={tmp_path / 'tasks.sqlite'}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(*kept.split("=", 1))
-        with serving(TASKS, "--http", "0") as served:
-            id = command("call", served.url, "echo", "text=hi", "--detach").out.strip()
-            assert command("task", served.url, id).out == "hi\n"
-    assert command("task", TASKS, id, "--env", kept) == (0, "hi\n", "")
+def test_a_task_of_a_file_is_found_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    kept = tmp_path / "tasks.sqlite"
+    monkeypatch.setenv("TASKS_FILE", str(kept))
+    with serving(TASKS, "--http", "0") as served:
+        id = cli("call", served.url, "echo", "text=hi", "--detach").out.strip()
+        assert cli("task", served.url, id).out == "hi\n"
+    assert cli("task", TASKS, id, "--env", f"TASKS_FILE={kept}") == (0, "hi\n", "")

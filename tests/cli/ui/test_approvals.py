@@ -6,13 +6,14 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from msgspec.structs import replace
 
-from tests.cli.support import Person, Script, _terminal
+from tests.cli.support import Cli
 from tests.support import run_async
 from trunkline.cli.ui.approvals import terminal_prompter
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
@@ -46,44 +47,58 @@ YES, NO = ApprovalAnswer(allow=True), ApprovalAnswer(allow=False)
 LEFT = ApprovalAnswer(allow=False, no="cancelled")
 
 
-def asked(
-    monkeypatch: pytest.MonkeyPatch,
-    question: ApprovalRequest,
-    script: Script,
-    *,
-    typed_before: str = "",
-    seconds: float = 10.0,
-) -> tuple[ApprovalAnswer | None, str]:
-    """Ask a person who follows a script; give the answer and what was to be seen."""
-
-    async def main() -> ApprovalAnswer | None:
-        prompter = terminal_prompter()
-        assert prompter is not None
-        async with asyncio.timeout(seconds):
-            return await prompter(question)
-
-    with _terminal(monkeypatch) as fd:
-        os.write(fd, typed_before.encode())
-        person = Person(fd, script)
-        person.start()
-        answer = run_async(main())
-        sys.stderr.flush()
-        return answer, person.finish()
+Asked: TypeAlias = Callable[..., tuple[ApprovalAnswer | None, str]]
 
 
-@pytest.fixture(autouse=True)
-def no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no editor unless a test wants one."""
+@pytest.fixture
+def asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Ask a person who follows a script; return the answer and what was to be seen."""
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
+
+    def ask(
+        question: ApprovalRequest,
+        *script: tuple[str, str],
+        typed_before: str = "",
+        seconds: float = 10.0,
+        columns: int = 240,
+    ) -> tuple[ApprovalAnswer | None, str]:
+        async def main() -> ApprovalAnswer | None:
+            prompter = terminal_prompter()
+            assert prompter is not None
+            async with asyncio.timeout(seconds):
+                return await prompter(question)
+
+        return cli.at_the_terminal(lambda: run_async(main()), script, typed_before=typed_before, columns=columns)
+
+    return ask
 
 
 # --- what is seen ----------------------------------------------------------------------------------------------------
 
 
-def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("filler", [".", "界", ". "], ids=["one word", "wide letters", "words"])
+def test_long_text_of_a_server_never_reaches_the_first_column(filler: str, asked: Asked) -> None:
+    forged = f"{filler * 40}Allow-it?-[y/n]-y Allowed. {filler * 90}"
+    question = replace(
+        QUESTION,
+        title=forged,
+        description=forged,
+        arguments={forged: forged},
+        definition={"description": f"x\t{forged}"},
+        tainted_by=forged,
+        warnings=(forged,),
+        act=replace(ACT, name=forged, tainted=True),
+    )
+    _, screen = asked(question, ("Allow it? [y/", "no\n"), columns=80)
+    ours = ("Arguments:", "The model wants to", "Full definition", " ")
+    assert [line for line in screen.splitlines() if not line.startswith((*ours, "Allow it? [y/"))] == []
+    assert [line for line in screen.splitlines() if len(line) + line.count("界") > 79] == []
+
+
+def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(asked: Asked) -> None:
     # The arguments have "Allow it?" in them too: a person reads on to the end of the real question.
-    answer, screen = asked(monkeypatch, WIDE, (("Allow it? [y/", "no\n"),))
+    answer, screen = asked(WIDE, ("Allow it? [y/", "no\n"))
     assert answer == NO
     until = re.search(r"until (\d{4}-\d\d-\d\d)", screen)
     assert until is not None
@@ -117,22 +132,16 @@ def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(monk
     assert "\x1b" not in screen
 
 
-def test_a_long_command_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = "node " + "x" * 3000 + " end"
-    _, screen = asked(monkeypatch, replace(QUESTION, command=command), (("Allow it?", "no\n"),))
-    assert command in screen
-
-
-def test_taint_is_shown_in_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taint_is_shown_in_the_prompt(asked: Asked) -> None:
     question = replace(QUESTION, act=replace(ACT, tainted=True))
-    _, screen = asked(monkeypatch, question, (("Allow it?", "no\n"),))
+    _, screen = asked(question, ("Allow it?", "no\n"))
     assert "This session contains text from an untrusted server." in screen
 
 
-def test_only_what_may_be_chosen_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_may_be_chosen_is_offered(asked: Asked) -> None:
     question = replace(QUESTION, can_remember=(), editable=False, definition=None)
     script = (("Allow it? [y/n] ", "always\n"), ("Type one of: y (yes), n (no).", ""), ("Allow it?", "y\n"))
-    assert asked(monkeypatch, question, script)[0] == YES
+    assert asked(question, *script)[0] == YES
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -151,23 +160,19 @@ def test_only_what_may_be_chosen_is_offered(monkeypatch: pytest.MonkeyPatch) -> 
         *((f"{typed}\n", ApprovalAnswer(allow=True, remember="server")) for typed in ("e", "everything")),
     ],
 )
-def test_one_key_or_word_is_the_whole_answer(
-    typed: str, answer: ApprovalAnswer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert asked(monkeypatch, WIDE, (("Allow it? [y/", typed),))[0] == answer
+def test_one_key_or_word_is_the_whole_answer(typed: str, answer: ApprovalAnswer, asked: Asked) -> None:
+    assert asked(WIDE, ("Allow it? [y/", typed))[0] == answer
 
 
 @pytest.mark.parametrize(
     ("typed", "scope"), [("w", "tools"), ("with", "tools"), ("o", "all-tools"), ("others", "all-tools")]
 )
-def test_a_skill_is_allowed_with_the_tools_that_it_requests(
-    typed: str, scope: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_skill_is_allowed_with_the_tools_that_it_requests(typed: str, scope: Any, asked: Asked) -> None:
     act = Act(kind="skill", server="office", name="skill://notes/SKILL.md", pin="sha256:1", session="s", caller="model")
     tools = (SkillTool("office", "wipe\x1b[2J", "1"), SkillTool("mail", "send", "2"))
     scopes = ("session", "always", "tools", "all-tools")
     question = replace(QUESTION, act=act, skill_tools=tools, can_remember=scopes, editable=False)
-    answer, screen = asked(monkeypatch, question, (("Allow it? [y/s/a/w/o/", f"{typed}\n"),))
+    answer, screen = asked(question, ("Allow it? [y/s/a/w/o/", f"{typed}\n"))
     assert answer == ApprovalAnswer(allow=True, remember=scope)
     assert "[w] this session, with 1 tool that it requests" in screen
     assert "no more questions about it: office/wipe\\x1b[2J" in screen
@@ -175,15 +180,15 @@ def test_a_skill_is_allowed_with_the_tools_that_it_requests(
     assert "about them: mail/send, office/wipe" in screen
 
 
-def test_what_an_answer_for_the_server_allows_is_listed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, screen = asked(monkeypatch, WIDE, (("Allow it? [y/", "t\n"), ("Allow it? [y/", "n\n")))
+def test_what_an_answer_for_the_server_allows_is_listed_on_request(asked: Asked) -> None:
+    answer, screen = asked(WIDE, ("Allow it? [y/", "t\n"), ("Allow it? [y/", "n\n"))
     assert answer == NO
     assert "2 read-only tools of files:\n  | read\\x1b[2J\n  | list\n1 other tool of files:\n  | write_file\n" in screen
 
 
-def test_where_the_tool_itself_reads_that_is_all_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_tool_itself_reads_that_is_all_it_allows(asked: Asked) -> None:
     question = replace(WIDE, tools=(ServerTool("write_file", "sha256:abc", True),))
-    _, screen = asked(monkeypatch, question, (("Allow it? [y/", "n\n"),))
+    _, screen = asked(question, ("Allow it? [y/", "n\n"))
     assert "[r] always for files' 1 read-only tool, until 2" in screen
     assert "this call once" not in screen
 
@@ -198,34 +203,22 @@ def test_where_the_tool_itself_reads_that_is_all_it_allows(monkeypatch: pytest.M
     ],
     ids=["warning", "change", "flagged", "changed"],
 )
-def test_what_is_flagged_or_changed_is_not_folded(
-    change: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, screen = asked(monkeypatch, replace(QUESTION, **change), (("Allow it? [y/", "n\n"),))
+def test_what_is_flagged_or_changed_is_not_folded(change: dict[str, Any], said: str, asked: Asked) -> None:
+    _, screen = asked(replace(QUESTION, **change), ("Allow it? [y/", "n\n"))
     assert said in screen
     assert '  |   "description": "Write a file.\\u202e"\n' in screen
 
 
-def test_enter_alone_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "\n"), ("Type one of:", ""), ("Allow it?", "n\n"))
-    assert asked(monkeypatch, QUESTION, script)[0] == NO
-
-
-def test_what_was_typed_before_the_question_does_not_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_typed_before_the_question_does_not_answer_it(asked: Asked) -> None:
     script = (("Allow it? [y/", "no\n"),)
-    assert asked(monkeypatch, QUESTION, script, typed_before="yes\nyes\n")[0] == ApprovalAnswer(allow=False)
+    assert asked(QUESTION, *script, typed_before="yes\nyes\n")[0] == ApprovalAnswer(allow=False)
 
 
 @pytest.mark.parametrize("word", ["a", "l"])
-def test_a_lasting_answer_names_the_command_that_revokes_it(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lasting_answer_names_the_command_that_revokes_it(word: str, asked: Asked) -> None:
     question = replace(QUESTION, arguments={}, act=replace(ACT, arguments={}))
-    _, screen = asked(monkeypatch, question, (("Allow it? [y/", f"{word}\n"),))
+    _, screen = asked(question, ("Allow it? [y/", f"{word}\n"))
     assert "To revoke it: trunkline grants revoke." in screen
-
-
-def test_the_definition_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "d\n"), ('"name": "write_file"', ""), ("Allow it?", "n\n"))
-    assert asked(monkeypatch, QUESTION, script)[0] == ApprovalAnswer(allow=False)
 
 
 # --- arguments like these --------------------------------------------------------------------------------------------
@@ -240,9 +233,7 @@ def test_the_definition_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=["as proposed", "typed", "anything"],
 )
-def test_the_argument_that_may_differ_is_chosen(
-    typed: str, pattern: str | None, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_argument_that_may_differ_is_chosen(typed: str, pattern: str | None, said: str, asked: Asked) -> None:
     script = (
         ("Allow it?", "l\n"),
         ("  4. /lines/1  2\n".replace("\n", "\r\n"), ""),
@@ -251,25 +242,20 @@ def test_the_argument_that_may_differ_is_chosen(
         ("number: ", "1\n"),
         ("like [/work/docs/**]: ", typed),
     )
-    answer, screen = asked(monkeypatch, QUESTION, script)
+    answer, screen = asked(QUESTION, *script)
     assert answer == ApprovalAnswer(allow=True, remember="alike", vary="/path", like=pattern)
     assert f"files/write_file with these arguments, but {said}, until 2" in screen
 
 
-def test_none_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_may_differ(asked: Asked) -> None:
     script = (("Allow it?", "like\n"), ("number: ", "0\n"), ("with exactly these arguments", ""))
-    assert asked(monkeypatch, QUESTION, script)[0] == ApprovalAnswer(allow=True, remember="alike")
-
-
-def test_a_number_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "like\n"), ("number: ", "3\n"))
-    assert asked(monkeypatch, QUESTION, script)[0] == ApprovalAnswer(allow=True, remember="alike", vary="/lines/0")
+    assert asked(QUESTION, *script)[0] == ApprovalAnswer(allow=True, remember="alike")
 
 
 # --- changed arguments -----------------------------------------------------------------------------------------------
 
 
-def test_arguments_are_changed_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_are_changed_on_a_line(asked: Asked) -> None:
     script = (
         ("Allow it?", "edit\n"),
         ("arguments as JSON: ", "[1]\n"),
@@ -279,94 +265,63 @@ def test_arguments_are_changed_on_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
         ("Arguments, as you changed them:", ""),
         ("Allow it?", "y\n"),
     )
-    assert asked(monkeypatch, QUESTION, script)[0] == ApprovalAnswer(allow=True, arguments={"path": "/tmp/b"})
+    assert asked(QUESTION, *script)[0] == ApprovalAnswer(allow=True, arguments={"path": "/tmp/b"})
 
 
-def test_arguments_that_were_tried_and_not_changed_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "edit\n"), ("as JSON: ", "\n"), ("Nothing was changed", ""), ("Allow it?", "y\n"))
-    assert asked(monkeypatch, QUESTION, script)[0] == YES
-
-
-EDITOR = """
-import json, os, stat, sys
-path = sys.argv[1]
-content = json.load(open(path))
-content["path"] = oct(stat.S_IMODE(os.stat(path).st_mode))
-json.dump(content, open(path, "w"))
-open(os.environ["SEEN"], "w").write(path)
-sys.exit(int(os.environ.get("EDITOR_CODE", "0")))
-"""
-
-
-@pytest.fixture
-def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An editor that changes the path, and notes which file it had."""
-    program = tmp_path / "editor.py"
-    program.write_text(EDITOR)
-    monkeypatch.setenv("EDITOR", f"'{sys.executable}' '{program}'")
-    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    return tmp_path / "seen"
-
-
-def test_arguments_are_changed_in_an_editor(editor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "edit\n"), ("as you changed them:", ""), ("Allow it?", "y\n"))
-    answer, _ = asked(monkeypatch, QUESTION, script)
-    assert answer == ApprovalAnswer(allow=True, arguments={**(ACT.arguments or {}), "path": "0o600"})
-    assert not Path(editor.read_text()).exists()
-
-
-def test_an_editor_that_fails_changes_nothing(editor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDITOR_CODE", "1")
-    script = (
-        ("Allow it?", "edit\n"),
-        ("Nothing was changed: the editor exited with status 1", ""),
-        ("Allow it?", "y\n"),
+@pytest.mark.parametrize("code", [0, 1], ids=["edited", "failed"])
+def test_arguments_are_changed_in_an_editor_unless_it_fails(
+    code: int, tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "editor.sh"
+    program.write_text(
+        f'stat -c %a "$1" > {tmp_path}/mode; echo "$1" > {tmp_path}/seen; echo \'{{"path": "/b"}}\' > "$1"; exit {code}'
     )
-    assert asked(monkeypatch, QUESTION, script)[0] == YES
+    monkeypatch.setenv("EDITOR", f"sh '{program}'")
+    said = "Nothing was changed: the editor exited with status 1" if code else "as you changed them:"
+    answer, _ = asked(QUESTION, ("Allow it?", "edit\n"), (said, ""), ("Allow it?", "y\n"))
+    assert answer == (YES if code else ApprovalAnswer(allow=True, arguments={"path": "/b"}))
+    assert (tmp_path / "mode").read_text() == "600\n"
+    assert not Path((tmp_path / "seen").read_text().strip()).exists()
 
 
-def test_an_editor_is_ended_when_the_question_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_is_ended_when_the_question_is_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
     program = tmp_path / "editor.sh"
     program.write_text(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     monkeypatch.setenv("EDITOR", f"sh {program}")
     with pytest.raises(TimeoutError):
-        asked(monkeypatch, QUESTION, (("Allow it?", "edit\n"),), seconds=1.0)
+        asked(QUESTION, ("Allow it?", "edit\n"), seconds=1.0)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_a_resource_is_asked_about_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resource_is_asked_about_too(asked: Asked) -> None:
     act = Act(kind="resource", server="files", name="file:///a")
     question = ApprovalRequest(act=act, decision=QUESTION.decision, can_remember=("session", "alike", "always"))
     script = (("You want to read file:///a of files.", ""), ("Allow it? [y/s/a/l/n] ", "l\n"))
-    assert asked(monkeypatch, question, script)[0] == ApprovalAnswer(allow=True, remember="alike")
+    assert asked(question, *script)[0] == ApprovalAnswer(allow=True, remember="alike")
 
 
-def test_an_editor_that_does_not_exist_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_that_does_not_exist_changes_nothing(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
     script = (("Allow it?", "edit\n"), ("Nothing was changed", ""), ("Allow it?", "n\n"))
-    assert asked(monkeypatch, QUESTION, script)[0] == ApprovalAnswer(allow=False)
+    assert asked(QUESTION, *script)[0] == ApprovalAnswer(allow=False)
 
 
 # --- whether there is anybody ----------------------------------------------------------------------------------------
 
 
-def test_a_question_that_is_withdrawn_leaves_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_is_withdrawn_leaves_the_terminal(asked: Asked) -> None:
     with pytest.raises(TimeoutError):
-        asked(monkeypatch, QUESTION, (), seconds=0.2)
+        asked(QUESTION, seconds=0.2)
 
 
-def test_without_a_terminal_there_is_no_face() -> None:
+def test_without_a_terminal_nobody_is_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert terminal_prompter() is None
-
-
-def test_with_no_input_there_is_no_face_at_a_terminal_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _terminal(monkeypatch):
+    with cli.terminal():
         assert terminal_prompter(no_input=True) is None
         assert terminal_prompter() is not None
-
-
-def test_piped_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with _terminal(monkeypatch), (tmp_path / "out").open("w") as out:
+    with cli.terminal(), (tmp_path / "out").open("w") as out:
         monkeypatch.setattr(sys, "stdout", out)
         assert terminal_prompter() is None

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.attacks.stage import Masked, tool
-from tests.cli.hosted import Gateway, gateway, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.hosted import Desk, gateway
 from tests.support import run_async
 from trunkline import Client
 from trunkline.cli.ui.output import change_lines
@@ -31,34 +29,25 @@ TOKEN = "a-token-of-the-test"
 ALLOW = '[[rule]]\neffect = "allow"\nserver = "files"\ntool = "*"\n'
 
 
-class Desk:
-    """A configuration with one server, whose definitions a test changes."""
+class Changing(Desk):
+    """A desk with one server, whose definitions a test changes."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, desk: Desk) -> None:
         """Have the server seen once."""
-        self.folder = folder
-        self.server = Masked(folder, "files", tools=[FIRST])
-        self.config = write_config(folder / "servers.json", {"files": self.server.written_entry})
-        self._capsys = capsys
-        assert "changed" not in self.verb("list", "tools").err
-
-    def verb(self, *words: str) -> Outcome:
-        """Run a verb with the configuration."""
-        return run(self._capsys, *words, "-c", str(self.config))
+        super().__init__(desk.folder, desk.home, desk.cli)
+        self.server = Masked(desk.folder, "files", tools=[FIRST])
+        self.configure(files=self.server.written_entry)
+        assert "changed" not in self.run("list", "tools").err
 
     def changes(self, *tools: dict[str, Any], **settings: Any) -> None:
         """Have the server offer something else from now on."""
         self.server.wears(tools=list(tools or [LATER]))
-        write_config(self.config, {"files": {**self.server.written_entry, **settings}})
+        self.configure(files={**self.server.written_entry, **settings})
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    return Desk(folder, capsys)
+def desk(desk: Desk) -> Changing:
+    return Changing(desk)
 
 
 def flat(text: str) -> str:
@@ -72,63 +61,49 @@ def flat(text: str) -> str:
     ids=["ask", "strict"],
 )
 def test_a_list_and_a_status_say_what_changed_and_what_accepts_it(
-    settings: dict[str, Any], then: str, desk: Desk
+    settings: dict[str, Any], then: str, desk: Changing
 ) -> None:
     desk.changes(**settings)
     told = f"{DIFFERENCE}; {then} until you accept it; run: {ACCEPT}"
-    listed = desk.verb("list", "tools")
+    listed = desk.run("list", "tools")
     assert told in listed.err
     assert ("read_file" in listed.out) is (not settings)
-    for status in (desk.verb("status"), desk.verb("status", "--check")):
+    for status in (desk.run("status"), desk.run("status", "--check")):
         assert told in flat(status.out)
-    (changed,) = json.loads(desk.verb("status", "--json").out)["changed"]
+    (changed,) = json.loads(desk.run("status", "--json").out)["changed"]
     assert (changed["server"], changed["name"], changed["reason"].endswith(ACCEPT)) == ("files", "read_file", True)
 
 
-def test_a_call_is_refused_with_the_difference_and_the_command(desk: Desk) -> None:
+def test_a_call_is_refused_with_the_difference_and_the_command(desk: Changing) -> None:
     desk.changes()
-    (desk.folder / "rules.toml").write_text(ALLOW, encoding="utf-8")
-    ended = desk.verb("call", "files", "read_file", "--policy", "rules.toml", "--no-input")
+    desk.write("rules.toml", ALLOW)
+    ended = desk.run("call", "files", "read_file", "--policy", "rules.toml", "--no-input")
     assert ended.code == 6
     assert DIFFERENCE in ended.err
     assert ACCEPT in ended.err
     assert desk.server.calls == []
 
 
-def test_the_command_that_is_told_ends_it(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_is_told_ends_it(desk: Changing) -> None:
     desk.changes()
-    assert ACCEPT in desk.verb("list", "tools").err
-    assert run(capsys, *shlex.split(ACCEPT)[1:], "--yes").code == 0
-    assert "changed" not in desk.verb("list", "tools").err
-    assert "pins accept" not in desk.verb("status").out
+    assert ACCEPT in desk.run("list", "tools").err
+    assert desk.cli(*shlex.split(ACCEPT)[1:], "--yes").code == 0
+    assert "changed" not in desk.run("list", "tools").err
+    assert "pins accept" not in desk.run("status").out
 
 
-def test_a_server_without_pins_is_not_told_of(desk: Desk) -> None:
-    desk.changes()
-    assert ACCEPT in desk.verb("list", "tools").err
-    desk.changes(pins="off")
-    assert "changed" not in desk.verb("list", "tools").err
-    assert "pins accept" not in desk.verb("status").out
-
-
-def test_a_status_is_shown_although_the_pins_cannot_be_read(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "home" / "pins.json").write_text("{", encoding="utf-8")
-    status = desk.verb("status")
+def test_a_status_is_shown_although_the_pins_cannot_be_read(desk: Changing) -> None:
+    (desk.home / "pins.json").write_text("{", encoding="utf-8")
+    status = desk.run("status")
     assert (status.code, "files" in status.out, "pins cannot be parsed" in status.err) == (0, True, True)
 
 
-def _wait_for(running: Gateway, pattern: str) -> None:
-    """Wait for a line, which may have come before the one with the address."""
-    if not any(re.search(pattern, line) for line in running.said):
-        running.until(pattern)
-
-
-def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(desk: Desk) -> None:
+def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(desk: Changing) -> None:
     desk.changes()
     words = ("-c", str(desk.config), "--token", TOKEN)
-    with gateway(*words, cwd=desk.folder, env={}) as running:
+    with gateway(*words, cwd=desk.folder) as running:
         # It serves what is kept at once, and tells of the change when the server is up.
-        _wait_for(running, rf"(read_file) .*{re.escape(DIFFERENCE)}; you are asked before.*{ACCEPT}")
+        running.has_said(rf"(read_file) .*{re.escape(DIFFERENCE)}; you are asked before.*{ACCEPT}")
 
         async def main() -> str:
             async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
@@ -141,12 +116,12 @@ def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(d
     assert desk.server.calls == []
 
 
-def test_a_gateway_says_what_changes_while_it_runs(desk: Desk) -> None:
+def test_a_gateway_says_what_changes_while_it_runs(desk: Changing) -> None:
     desk.server.wears(tools=[FIRST, tool("touch")])
-    (desk.folder / "rules.toml").write_text(ALLOW, encoding="utf-8")
+    desk.write("rules.toml", ALLOW)
     words = ("-v", "-c", str(desk.config), "--token", TOKEN, "--policy", "rules.toml")
-    with gateway(*words, cwd=desk.folder, env={}) as running:
-        _wait_for(running, r"(files): ready")
+    with gateway(*words, cwd=desk.folder) as running:
+        running.has_said(r"(files): ready")
 
         async def main() -> None:
             async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
@@ -157,29 +132,29 @@ def test_a_gateway_says_what_changes_while_it_runs(desk: Desk) -> None:
         assert running.until(rf"(read_file) .*archive.*{ACCEPT}") == "read_file"
 
 
-def test_what_the_scan_hides_is_told_by_a_status_and_not_counted(desk: Desk) -> None:
+def test_what_the_scan_hides_is_told_by_a_status_and_not_counted(desk: Changing) -> None:
     desk.changes(HOSTILE, tool("add", "Add two numbers."))
-    desk.verb("list", "tools")
-    for status in (desk.verb("status"), desk.verb("status", "--check")):
+    desk.run("list", "tools")
+    for status in (desk.run("status"), desk.run("status", "--check")):
         assert re.search(rf"files/read_file \(tool\): {HIDDEN}", flat(status.out)), status.out
         assert "you are asked before every use" not in flat(status.out)
         assert "1 more cannot be used here" in flat(status.out)
-    found = json.loads(desk.verb("status", "--json").out)
+    found = json.loads(desk.run("status", "--json").out)
     assert (found["servers"][0]["tools"], found["changed"]) == (1, [])
     assert [(each["server"], each["name"], each["what"]) for each in found["hidden"]] == [
         ("files", "read_file", "hidden")
     ]
 
 
-def test_a_status_writes_no_pins(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "home" / "pins.json").unlink()
-    assert "files" in desk.verb("status").out
-    assert not (tmp_path / "home" / "pins.json").exists()
+def test_a_status_writes_no_pins(desk: Changing) -> None:
+    (desk.home / "pins.json").unlink()
+    assert "files" in desk.run("status").out
+    assert not (desk.home / "pins.json").exists()
 
 
-def test_a_gateway_without_a_terminal_says_what_the_scan_hides(desk: Desk) -> None:
+def test_a_gateway_without_a_terminal_says_what_the_scan_hides(desk: Changing) -> None:
     desk.changes(HOSTILE)
-    with gateway("-c", str(desk.config), "--token", TOKEN, cwd=desk.folder, env={}) as running:
+    with gateway("-c", str(desk.config), "--token", TOKEN, cwd=desk.folder) as running:
         assert running.until(rf"(files/read_file) \(tool\): {HIDDEN}") == "files/read_file"
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import pytest
 from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.cli.support import Person, Script, _terminal
+from tests.cli.support import Cli
 from tests.host.server_requests.support import asked_for
 from tests.support import run_async
 from trunkline.cli.ui.elicitation import open_in_browser, terminal_elicitation
@@ -24,8 +21,6 @@ from trunkline.host.authorization.policy.decisions import Decision
 from trunkline.host.models.interface import Usage
 from trunkline.host.server_requests.elicitation import FormPrompt, UrlPrompt, parse_page_url
 from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingReview
-
-A = TypeVar("A")
 
 WEATHER = {"name": "weather", "description": "Tell\x1b[2J it", "inputSchema": {"type": "object"}}
 REVIEW = SamplingReview(
@@ -63,48 +58,8 @@ RESPONSE = replace(
 YES = SamplingDecision(allow=True)
 
 
-def at_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Awaitable[A]], script: Script, *, typed_before: str = ""
-) -> tuple[A, str]:
-    """Ask a person who follows a script; give the answer and what was to be seen."""
-
-    async def main() -> A:
-        async with asyncio.timeout(30):
-            return await ask()
-
-    with _terminal(monkeypatch) as fd:
-        os.write(fd, typed_before.encode())
-        person = Person(fd, script)
-        person.start()
-        answer = run_async(main())
-        sys.stderr.flush()
-        return answer, person.finish()
-
-
-def reviewed(
-    monkeypatch: pytest.MonkeyPatch, review: SamplingReview, *script: tuple[str, str], typed_before: str = ""
-) -> tuple[SamplingDecision | None, str]:
-    """Have a sampling request or answer reviewed."""
-
-    async def ask() -> SamplingDecision | None:
-        prompter = terminal_sampling_review()
-        assert prompter is not None
-        return await prompter(review)
-
-    return at_the_terminal(monkeypatch, ask, script, typed_before=typed_before)
-
-
-def elicited(
-    monkeypatch: pytest.MonkeyPatch, question: FormPrompt | UrlPrompt, *script: tuple[str, str], **options: Any
-) -> tuple[t.ElicitResult | None, str]:
-    """Have a form filled in or a page looked at."""
-
-    async def ask() -> t.ElicitResult | None:
-        prompter = terminal_elicitation(**options)
-        assert prompter is not None
-        return await prompter(question)
-
-    return at_the_terminal(monkeypatch, ask, script)
+Reviewed: TypeAlias = Callable[..., tuple[SamplingDecision | None, str]]
+Elicited: TypeAlias = Callable[..., tuple[t.ElicitResult | None, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +67,36 @@ def no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no editor unless a test wants one."""
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
+
+
+@pytest.fixture
+def reviewed(cli: Cli) -> Reviewed:
+    """Have a sampling request or answer reviewed by a person who follows a script."""
+
+    def review(what: SamplingReview, *script: tuple[str, str], typed_before: str = "") -> Any:
+        async def ask() -> SamplingDecision | None:
+            prompter = terminal_sampling_review()
+            assert prompter is not None
+            return await prompter(what)
+
+        return cli.at_the_terminal(lambda: run_async(ask()), script, typed_before=typed_before)
+
+    return review
+
+
+@pytest.fixture
+def elicited(cli: Cli) -> Elicited:
+    """Have a form filled in or a page looked at by a person who follows a script."""
+
+    def elicit(question: FormPrompt | UrlPrompt, *script: tuple[str, str], **options: Any) -> Any:
+        async def ask() -> t.ElicitResult | None:
+            prompter = terminal_elicitation(**options)
+            assert prompter is not None
+            return await prompter(question)
+
+        return cli.at_the_terminal(lambda: run_async(ask()), script)
+
+    return elicit
 
 
 def edit_by(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
@@ -125,8 +110,8 @@ def edit_by(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
 # --- sampling --------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_is_shown_whole_and_the_choice_stands_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, screen = reviewed(monkeypatch, REVIEW, ("Send it to a:one?", "no\n"))
+def test_a_request_is_shown_whole_and_the_choice_stands_last(reviewed: Reviewed) -> None:
+    decision, screen = reviewed(REVIEW, ("Send it to a:one?", "no\n"))
     assert decision == SamplingDecision(allow=False)
     assert screen.startswith(
         "A server requests a response of a model, at your expense:\n"
@@ -155,13 +140,8 @@ def test_a_request_is_shown_whole_and_the_choice_stands_last(monkeypatch: pytest
     )
 
 
-def test_a_yes_is_for_once_and_without_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reviewed(monkeypatch, REVIEW, ("Send it", "yes\n"))[0] == YES
-
-
-def test_approval_for_a_session_takes_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approval_for_a_session_takes_two_steps(reviewed: Reviewed) -> None:
     decision, screen = reviewed(
-        monkeypatch,
         REVIEW,
         ("Send it", "session\n"),
         ("Sure?", "no\n"),
@@ -172,14 +152,13 @@ def test_approval_for_a_session_takes_two_steps(monkeypatch: pytest.MonkeyPatch)
     assert "requests of this server go to a model without review, within its limits and without context" in screen
 
 
-def test_context_goes_along_once_the_person_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "context\n"), ("are included", ""), ("Send it", "yes\n"))
+def test_context_goes_along_once_the_person_says_so(reviewed: Reviewed) -> None:
+    decision, _ = reviewed(REVIEW, ("Send it", "context\n"), ("are included", ""), ("Send it", "yes\n"))
     assert decision == SamplingDecision(allow=True, context=True)
 
 
-def test_another_model_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_may_be_chosen(reviewed: Reviewed) -> None:
     decision, screen = reviewed(
-        monkeypatch,
         REVIEW,
         ("Send it", "model\n"),
         ("number: ", "7\n"),
@@ -191,14 +170,14 @@ def test_another_model_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "  1. a:one\n  2. a:two\n" in screen
 
 
-def test_tools_are_shown_whole_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, screen = reviewed(monkeypatch, REVIEW, ("Send it", "tools\n"), ("inputSchema", ""), ("Send it", "no\n"))
+def test_tools_are_shown_whole_if_asked_for(reviewed: Reviewed) -> None:
+    _, screen = reviewed(REVIEW, ("Send it", "tools\n"), ("inputSchema", ""), ("Send it", "no\n"))
     assert "Tell\\u001b[2J it" in screen.partition("Its own tools, none of yours:")[2]
 
 
-def test_the_last_message_can_be_replaced_at_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_message_can_be_replaced_at_the_prompt(reviewed: Reviewed) -> None:
     decision, screen = reviewed(
-        monkeypatch, REVIEW, ("Send it", "edit\n"), ("new last message: ", "Say hello\n"), ("Send it", "yes\n")
+        REVIEW, ("Send it", "edit\n"), ("new last message: ", "Say hello\n"), ("Send it", "yes\n")
     )
     assert decision is not None
     assert decision.request is not None
@@ -207,9 +186,11 @@ def test_the_last_message_can_be_replaced_at_the_prompt(monkeypatch: pytest.Monk
     assert "The edited request:\nSystem prompt:\n  | Be brief\nMessages:\n  | user: Say hello\n" in screen
 
 
-def test_a_request_may_be_changed_in_an_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_request_may_be_changed_in_an_editor(
+    monkeypatch: pytest.MonkeyPatch, reviewed: Reviewed, tmp_path: Path
+) -> None:
     edit_by(monkeypatch, tmp_path, "sed -i 's/Be brief/Be long/' \"$1\"")
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "edit\n"), ("The edited request", ""), ("Send it", "yes\n"))
+    decision, _ = reviewed(REVIEW, ("Send it", "edit\n"), ("The edited request", ""), ("Send it", "yes\n"))
     assert decision is not None
     assert decision.request is not None
     assert decision.request == replace(REVIEW.request, system_prompt="Be long")
@@ -225,17 +206,15 @@ def test_a_request_may_be_changed_in_an_editor(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_a_change_that_makes_no_sense_changes_nothing(
-    script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    script: str, monkeypatch: pytest.MonkeyPatch, reviewed: Reviewed, tmp_path: Path
 ) -> None:
     edit_by(monkeypatch, tmp_path, script)
-    decision, _ = reviewed(
-        monkeypatch, REVIEW, ("Send it", "edit\n"), ("Nothing was changed: ", ""), ("Send it", "yes\n")
-    )
+    decision, _ = reviewed(REVIEW, ("Send it", "edit\n"), ("Nothing was changed: ", ""), ("Send it", "yes\n"))
     assert decision == YES
 
 
-def test_an_answer_is_shown_with_where_it_would_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, screen = reviewed(monkeypatch, RESPONSE, ("Send it to notes?", "yes\n"))
+def test_an_answer_is_shown_with_where_it_would_go(reviewed: Reviewed) -> None:
+    decision, screen = reviewed(RESPONSE, ("Send it to notes?", "yes\n"))
     assert decision == YES
     assert screen.startswith(
         "one responded (12 tokens in, 4 out, $0.0001; stop reason: endTurn). This would go to the server notes:\n"
@@ -244,22 +223,20 @@ def test_an_answer_is_shown_with_where_it_would_go(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_an_answer_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, _ = reviewed(
-        monkeypatch, RESPONSE, ("Send it", "edit\n"), ("new response: ", "It is fresh\n"), ("Send it", "yes\n")
-    )
+def test_an_answer_may_be_changed(reviewed: Reviewed) -> None:
+    decision, _ = reviewed(RESPONSE, ("Send it", "edit\n"), ("new response: ", "It is fresh\n"), ("Send it", "yes\n"))
     assert RESPONSE.response is not None
     changed = replace(RESPONSE.response, content=t.TextContent(text="It is fresh"))
     assert decision == SamplingDecision(allow=True, response=changed)
 
 
-def test_what_was_typed_before_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "no\n"), typed_before="yes\n")
+def test_what_was_typed_before_does_not_answer(reviewed: Reviewed) -> None:
+    decision, _ = reviewed(REVIEW, ("Send it", "no\n"), typed_before="yes\n")
     assert decision == SamplingDecision(allow=False)
 
 
-def test_the_end_of_input_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reviewed(monkeypatch, REVIEW, ("Send it", "\x04"))[0] is None
+def test_the_end_of_input_is_no_answer(reviewed: Reviewed) -> None:
+    assert reviewed(REVIEW, ("Send it", "\x04"))[0] is None
 
 
 def test_without_a_terminal_there_is_no_prompt() -> None:
@@ -286,9 +263,8 @@ FORM = FormPrompt(
 )
 
 
-def test_a_form_is_filled_in_and_reviewed_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_is_filled_in_and_reviewed_before_it_leaves(elicited: Elicited) -> None:
     answer, screen = elicited(
-        monkeypatch,
         FORM,
         ("city: ", "x\n"),
         ("city: ", "Oslo\n"),
@@ -314,31 +290,17 @@ def test_a_form_is_filled_in_and_reviewed_before_it_leaves(monkeypatch: pytest.M
     assert "To be sent to travel:\n  city: Oslo\n  day: 2026-05-17\n  seat: a\n  meals: fish, rice\n" in screen
 
 
-def test_a_form_of_one_field_is_reviewed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = replace(FORM, schema={"type": "object", "properties": {"city": {"type": "string"}}})
-    answer, _ = elicited(monkeypatch, one, ("city", "Oslo\n"), ("Send?", "no\n"))
-    assert answer == t.ElicitResult(action="decline")
-
-
 @pytest.mark.parametrize(("typed", "action"), [(":decline\n", "decline"), (":cancel\n", "cancel")])
-def test_a_form_can_be_left_at_any_field(typed: str, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert elicited(monkeypatch, FORM, ("city: ", typed))[0] == t.ElicitResult(action=action)
+def test_a_form_can_be_left_at_any_field(typed: str, action: Any, elicited: Elicited) -> None:
+    assert elicited(FORM, ("city: ", typed))[0] == t.ElicitResult(action=action)
 
 
 @pytest.mark.parametrize(("typed", "action"), [("yes\n", "accept"), ("no\n", "decline"), ("cancel\n", "cancel")])
-def test_a_form_without_fields_is_a_question(typed: str, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_without_fields_is_a_question(typed: str, action: Any, elicited: Elicited) -> None:
     question = replace(FORM, schema={"type": "object", "properties": {}})
-    answer, _ = elicited(monkeypatch, question, ("Your answer to travel: yes, no", typed))
+    answer, _ = elicited(question, ("Your answer to travel: yes, no", typed))
     assert answer is not None
     assert answer.action == action
-
-
-def test_the_choice_stands_below_a_form_that_is_taller_than_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    tall = replace(FORM, message="\n".join(f"line {number}" for number in range(500)))
-    tall = replace(tall, schema={"type": "object", "properties": {}})
-    answer, screen = elicited(monkeypatch, tall, ("  | line 499\n".replace("\n", "\r\n"), ""), ("Your answer", "no\n"))
-    assert answer == t.ElicitResult(action="decline")
-    assert screen.rstrip().endswith("Your answer to travel: yes, no (decline) or cancel: no")
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
@@ -362,10 +324,10 @@ def page(url: str) -> UrlPrompt:
     return UrlPrompt(server="bank", command="npx bank", message="Log in", page_url=parse_page_url(url))
 
 
-def test_a_page_is_shown_whole_with_its_host_and_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_shown_whole_with_its_host_and_warnings(elicited: Elicited) -> None:
     browser = Browser()
     url = "https://user@xn--pple-43d.com/login"
-    answer, screen = elicited(monkeypatch, page(url), ("Open xn--pple-43d.com?", "no\n"), opener=browser)
+    answer, screen = elicited(page(url), ("Open xn--pple-43d.com?", "no\n"), opener=browser)
     assert answer == t.ElicitResult(action="decline")
     assert browser.opened == []
     assert (
@@ -380,32 +342,19 @@ def test_a_page_is_shown_whole_with_its_host_and_warnings(monkeypatch: pytest.Mo
     assert "Careful: one word of the host mixes scripts: Cyrillic, Latin.\n" in screen
 
 
-def test_a_long_address_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = f"https://example.com/{'x' * 3000}"
-    _, screen = elicited(monkeypatch, page(url), ("Open example.com?", "cancel\n"), opener=Browser())
-    assert url in screen
-
-
 @pytest.mark.parametrize(
     ("typed", "opened"), [pytest.param("open\n", 1, id="open"), pytest.param("myself\n", 0, id="myself")]
 )
-def test_a_page_is_opened_by_a_clear_word_alone(typed: str, opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_opened_by_a_clear_word_alone(typed: str, opened: int, elicited: Elicited) -> None:
     browser = Browser()
-    answer, _ = elicited(monkeypatch, page("https://example.com/"), ("Open example.com?", typed), opener=browser)
+    answer, _ = elicited(page("https://example.com/"), ("Open example.com?", typed), opener=browser)
     assert answer is not None
     assert (answer.action, len(browser.opened)) == ("accept", opened)
 
 
-def test_enter_alone_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    browser = Browser()
-    script = (("Open example.com?", "\n"), ("Type one of: open, myself, no, cancel.", ""), ("Open", "cancel\n"))
-    answer, _ = elicited(monkeypatch, page("https://example.com/"), *script, opener=browser)
-    assert (answer, browser.opened) == (t.ElicitResult(action="cancel"), [])
-
-
-def test_where_no_browser_is_the_person_opens_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_browser_is_the_person_opens_the_page(elicited: Elicited) -> None:
     script = (("Open example.com?", "open\n"), ("Did you?", "yes\n"))
-    answer, _ = elicited(monkeypatch, page("https://example.com/"), *script, opener=Browser(works=False))
+    answer, _ = elicited(page("https://example.com/"), *script, opener=Browser(works=False))
     assert answer is not None
     assert answer.action == "accept"
 
@@ -443,7 +392,7 @@ def test_only_pages_are_given_to_a_browser(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_is_refused_in_a_host_is_refused_without_one(
-    question: t.ElicitRequestParams, words: str, monkeypatch: pytest.MonkeyPatch
+    question: t.ElicitRequestParams, words: str, cli: Cli
 ) -> None:
     denied = list[bool]()
 
@@ -453,6 +402,6 @@ def test_what_is_refused_in_a_host_is_refused_without_one(
         denied.append(questions.denied)
         return answer
 
-    answer, screen = at_the_terminal(monkeypatch, ask, ())
+    answer, screen = cli.at_the_terminal(lambda: run_async(ask()), ())
     assert (answer.action, denied) == ("decline", [True])
     assert words in screen

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.cli.support import DEMO, Person, at_a_terminal
+from tests.cli.support import DEMO, Cli, Person
 
 both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
@@ -41,23 +41,11 @@ sys.exit(main())
 # --- forms -----------------------------------------------------------------------------------------------------------
 
 
-@both_eras
-def test_a_choice_is_made_by_its_number(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(
-        monkeypatch, "call", DEMO, "choose", "--revision", revision, script=(("value: ", "2\n"),)
-    )
-    assert code == 0
-    assert "  1. celsius\n  2. fahrenheit\n" in screen
-    assert screen.endswith("accept fahrenheit\n")
-
-
 @pytest.mark.parametrize("tool", ["choose", "think"])
-def test_what_was_typed_before_a_servers_question_does_not_answer_it(
-    tool: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_typed_before_a_servers_question_does_not_answer_it(tool: str, cli: Cli) -> None:
     prompt = "value: " if tool == "choose" else "answer: "
     script = ((prompt, ":decline\n"),)
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, tool, script=script, typed_before="celsius\ncelsius\n")
+    code, screen = cli.at_a_terminal("call", DEMO, tool, script=script, typed_before="celsius\ncelsius\n")
     assert code == 6, screen
 
 
@@ -73,8 +61,7 @@ def test_an_interrupt_at_a_question_ends_the_command() -> None:
     assert screen.rstrip().endswith("trunkline: interrupted")
 
 
-@both_eras
-def test_a_form_is_filled_in_field_by_field(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_is_filled_in_field_by_field(cli: Cli) -> None:
     script = (
         ("city: ", "\n"),
         ("value is required", ""),
@@ -95,31 +82,14 @@ def test_a_form_is_filled_in_field_by_field(revision: str, monkeypatch: pytest.M
         ("meals", "1, rice\n"),
         ("Send?", "yes\n"),
     )
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "plan", "--revision", revision, script=script)
+    code, screen = cli.at_a_terminal("call", DEMO, "plan", script=script)
     assert code == 0
-    assert "City\n  Where to?\n" in screen
+    assert "  | City\n  | Where to?\n" in screen
     assert (
         "To be sent:\n  city: Oslo\n  days: 7\n  budget: 12.5\n  car: yes\n  seat: window\n  meals: fish, rice\n"
         in screen
     )
     assert "days=7, budget=12.5, car=True, seat='window', meals=['fish', 'rice']" in screen
-
-
-def test_a_form_may_be_edited_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    skip = (("days", "\n"), ("budget", "\n"), ("car", "\n"), ("seat", "\n"), ("meals", "\n"))
-    script = (
-        ("city: ", "Oslo\n"),
-        *skip,
-        ("Send?", "what\n"),
-        ("Type one of: yes, no, decline, cancel, edit.", ""),
-        ("Send?", "edit\n"),
-        ("city [Oslo]: ", "Rome\n"),
-        *skip,
-        ("Send?", "\n"),
-    )
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "plan", script=script)
-    assert code == 0
-    assert "accept Trip(city='Rome', days=3, budget=None" in screen
 
 
 @pytest.mark.parametrize(
@@ -130,10 +100,8 @@ def test_a_form_may_be_edited_before_it_is_sent(monkeypatch: pytest.MonkeyPatch)
         pytest.param("\x04", "cancel", "2025-11-25", id="end of input"),
     ],
 )
-def test_a_form_may_be_left(typed: str, action: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(
-        monkeypatch, "call", DEMO, "choose", "--revision", revision, script=(("value: ", typed),)
-    )
+def test_a_form_may_be_left(typed: str, action: str, revision: str, cli: Cli) -> None:
+    code, screen = cli.at_a_terminal("call", DEMO, "choose", "--revision", revision, script=(("value: ", typed),))
     assert code == 6
     assert screen.endswith(f"{action} None\n")
 
@@ -142,36 +110,34 @@ def test_a_form_may_be_left(typed: str, action: str, revision: str, monkeypatch:
     ("typed", "action", "code"),
     [("yes", "accept", 0), ("no", "decline", 6), ("c", "cancel", 6)],
 )
-def test_a_form_without_fields_is_a_plain_question(
-    typed: str, action: str, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_without_fields_is_a_plain_question(typed: str, action: str, code: int, cli: Cli) -> None:
     script = (("Accept?", "\n"), ("Accept?", f"{typed}\n"))
-    ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "confirm", script=script)
+    ended, screen = cli.at_a_terminal("call", DEMO, "confirm", script=script)
     assert ended == code
     assert screen.endswith(f"{action}\n")
 
 
-def test_the_servers_words_are_marked_and_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "confirm", script=(("Accept?", "yes\n"),))
+def test_the_servers_words_are_marked_and_cannot_control_the_terminal(cli: Cli) -> None:
+    _, screen = cli.at_a_terminal("call", DEMO, "confirm", script=(("Accept?", "yes\n"),))
     assert "The server asks:\n  | Really?\\x1b[31m\n  | To be sent:\n" in screen
 
 
 @both_eras
-def test_two_questions_are_asked_one_after_the_other(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_questions_are_asked_one_after_the_other(revision: str, cli: Cli) -> None:
     script = (("asks:", ""), ("value: ", "a\n"), ("asks:", ""), ("value: ", "b\n"))
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "both", "--revision", revision, script=script)
+    code, screen = cli.at_a_terminal("call", DEMO, "both", "--revision", revision, script=script)
     assert code == 0
     assert screen.endswith("a b\n")
 
 
-def test_with_no_input_a_question_is_declined_at_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "choose", "--no-input")
+def test_with_no_input_a_question_is_declined_at_a_terminal_too(cli: Cli) -> None:
+    code, screen = cli.at_a_terminal("call", DEMO, "choose", "--no-input")
     assert code == 6
     assert 'the server asks "Which unit?": declined, --no-input was given\n' in screen
 
 
-def test_a_question_that_the_server_withdraws_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "hurry", "--revision", "2025-11-25")
+def test_a_question_that_the_server_withdraws_is_over(cli: Cli) -> None:
+    code, screen = cli.at_a_terminal("call", DEMO, "hurry", "--revision", "2025-11-25")
     assert code == 0
     assert screen.endswith("value: \ntoo late\n")
 
@@ -182,11 +148,9 @@ def test_a_question_that_the_server_withdraws_is_over(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("typed", "code", "revision"), [("yes", 0, "2025-11-25"), ("no", 6, "2025-11-25"), ("yes", 0, "2026-07-28")]
 )
-def test_a_page_is_shown_in_full_and_not_opened(
-    typed: str, code: int, revision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_shown_in_full_and_not_opened(typed: str, code: int, revision: str, cli: Cli) -> None:
     script = (("Did you open it?", f"{typed}\n"),)
-    ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", "--revision", revision, script=script)
+    ended, screen = cli.at_a_terminal("call", DEMO, "visit", "--revision", revision, script=script)
     assert ended == code
     assert "  | Please pay.\n" in screen
     assert "  https://user@example.com/pay?id=1\n               ^^^^^^^^^^^\nThe page is at: example.com\n" in screen
@@ -196,9 +160,9 @@ def test_a_page_is_shown_in_full_and_not_opened(
 
 
 @both_eras
-def test_a_person_answers_for_the_model(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_answers_for_the_model(revision: str, cli: Cli) -> None:
     script = (("answer: ", "\n"), ("answer: ", "hello\\\n"), ("more: ", "there\n"))
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)
+    code, screen = cli.at_a_terminal("call", DEMO, "think", "--revision", revision, script=script)
     assert code == 0
     assert (
         "a model's answer (at most 10 tokens, from small):\n  | system: Be kind.\n  | user: Say\\x1b[1m hi\n" in screen
@@ -214,9 +178,9 @@ def test_a_person_answers_for_the_model(revision: str, monkeypatch: pytest.Monke
         pytest.param("\x04", "2026-07-28", id="end of input"),
     ],
 )
-def test_sampling_may_be_declined(typed: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_may_be_declined(typed: str, revision: str, cli: Cli) -> None:
     script = (("answer: ", typed),)
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)
+    code, screen = cli.at_a_terminal("call", DEMO, "think", "--revision", revision, script=script)
     assert code == 6
     assert screen.endswith("trunkline: the call failed because a request of the server was declined\n")
 
@@ -224,33 +188,21 @@ def test_sampling_may_be_declined(typed: str, revision: str, monkeypatch: pytest
 # --- progress and tables ---------------------------------------------------------------------------------------------
 
 
-def test_progress_is_a_bar_that_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "work", "steps=2")
+def test_progress_is_a_bar_that_is_gone_in_the_end(cli: Cli) -> None:
+    code, screen = cli.at_a_terminal("call", DEMO, "work", "steps=2")
     assert code == 0
     assert f"[{'#' * 12}{'-' * 12}]  50% step\\x1b[1m 1" in screen
     assert f"[{'#' * 24}] 100% step\\x1b[1m 2" in screen
     assert screen.endswith("\r\x1b[Kworked\n")
 
 
-def test_the_real_command_draws_a_bar() -> None:
-    code, screen = in_a_terminal_of_its_own("call", DEMO, "work", "steps=1", script=())
-    assert code == 0
-    assert f"[{'#' * 24}] 100%" in screen
-
-
-def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "work", "steps=1", "-v")
+def test_lines_stand_above_the_bar(cli: Cli) -> None:
+    _, screen = cli.at_a_terminal("call", DEMO, "work", "steps=1", "-v")
     assert "\r\x1b[K[info] log\\x1b[1m 1\n[####" in screen
 
 
-def test_progress_without_a_total_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "count")
-    assert screen == "... 7 so far\r\x1b[Kcounted\n"
-
-
-def test_without_rich_a_list_is_cut_at_the_edge_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.cli.ui.output.rich_console", lambda: None)
+def test_a_list_is_cut_at_the_edge_of_the_terminal(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((60, 24)))
-    _, screen = at_a_terminal(monkeypatch, "list", "tools", DEMO)
+    _, screen = cli.at_a_terminal("list", "tools", DEMO)
     assert max(map(len, screen.splitlines())) <= 60
-    assert "...\n" in screen
+    assert " ...\n" in screen

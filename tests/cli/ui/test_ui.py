@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 import trunkline.types as t
 from tests.support import run_async
-from trunkline.cli.client_session import error_document
 from trunkline.cli.exit_codes import CommandError
-from trunkline.cli.options import json_object, read_value, typed_arguments
+from trunkline.cli.options import read_value, typed_arguments
 from trunkline.cli.ui.elicitation import display_host, fill_form
-from trunkline.cli.ui.output import block_text, clip, one_line, result_text, size_text, table, wire_json
+from trunkline.cli.ui.output import block_text, clip, one_line, result_text, size_text, table, wire_json, wrap_lines
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal
-from trunkline.errors import InvalidParams
 from trunkline.protocol.printable import printable
 
 # --- output ----------------------------------------------------------------------------------------------------------
@@ -39,6 +37,19 @@ def test_lines_and_tabs_stay_as_they_are() -> None:
 
 def test_one_line_has_one_line() -> None:
     assert one_line("  a\n b\t\rc ") == "a b \\x0dc"
+
+
+@pytest.mark.parametrize("mark", ["  | ", "[stderr] ", "[note] "])
+@given(text=st.text(alphabet="a 界\t", min_size=1).map(str.strip))
+def test_a_wrapped_line_keeps_its_mark_and_all_its_letters(mark: str, text: str) -> None:
+    pieces = wrap_lines(f"{mark}{text}", 30).split("\n")
+    assert all(piece.startswith(mark) and len(piece) + piece.count("界") <= 30 for piece in pieces)
+    assert "".join(piece[len(mark) :] for piece in pieces).replace(" ", "") == "".join(text.split())
+
+
+def test_a_line_without_a_mark_goes_on_indented_and_a_url_stays_whole() -> None:
+    url = f"  https://example.com/{'a' * 40}"
+    assert wrap_lines(f"one two three\n{url}\nabcdefghijklmno", 14) == f"one two three\n{url}\nabcdefghijklmn\n    o"
 
 
 @given(st.text())
@@ -100,10 +111,6 @@ def test_a_result_without_content_shows_its_structured_value() -> None:
     assert json.loads(result_text([], {"a": 1})) == {"a": 1}
 
 
-def test_an_error_without_data_has_none_as_json() -> None:
-    assert error_document(InvalidParams("no")) == {"error": {"code": -32602, "message": "no"}}
-
-
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 SCHEMA: dict[str, Any] = {
@@ -160,10 +167,6 @@ def test_the_schema_decides_how_a_text_is_read(name: str, text: str, value: Any)
     assert typed_arguments({name: text}, SCHEMA) == {name: value}
 
 
-def test_further_properties_have_a_schema_of_their_own() -> None:
-    assert typed_arguments({"x": "1"}, {"additionalProperties": {"type": "string"}}) == {"x": "1"}
-
-
 def test_a_file_for_base64_is_encoded(tmp_path: Any) -> None:
     (tmp_path / "data").write_bytes(b"\xff\x00")
     schema = {"properties": {"data": {"type": "string", "contentEncoding": "base64"}}}
@@ -179,10 +182,6 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Any) -> None:
 def test_a_file_that_is_not_there_is_told() -> None:
     with pytest.raises(CommandError, match="/no/such/file cannot be read: No such file"):
         read_value("@/no/such/file")
-
-
-def test_all_arguments_are_a_json_object() -> None:
-    assert json_object('{"a": [1]}') == {"a": [1]}
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------
@@ -223,6 +222,8 @@ TITLED = [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]
     ("field", "lines", "value"),
     [
         pytest.param({"type": "string"}, ["5"], "5", id="text"),
+        pytest.param({"type": "string"}, ["", '""'], "", id="empty text"),
+        pytest.param({"type": "string", "minLength": 2}, ["", '""'], '""', id="quotes where no empty text fits"),
         pytest.param({"type": "string", "minLength": 3}, ["ab", "abc"], "abc", id="text too short"),
         pytest.param({"type": "string", "format": "email"}, ["x", "a@b"], "a@b", id="email"),
         pytest.param({"type": "string", "format": "uri"}, ["x", "a:b"], "a:b", id="uri"),
@@ -262,16 +263,7 @@ def test_a_field_that_may_be_left_out_is() -> None:
 
 def test_a_field_shows_its_title_description_and_format() -> None:
     field = {"type": "string", "title": "The\x1b[1m\nunit", "description": "Of it.", "oneOf": TITLED}
-    assert filled(field, "r")[1] == "The\\x1b[1m unit\n  Of it.\n  1. Red (r)\n  2. Green (g)\nit: "
-
-
-def test_the_end_of_the_input_ends_the_form() -> None:
-    with pytest.raises(EndOfInput):
-        filled({"type": "string"})
-
-
-def test_a_form_without_fields_is_filled_in_already() -> None:
-    assert run_async(fill_form(Typist(), {"properties": "nonsense"}, {})) == {}
+    assert filled(field, "r")[1] == "  | The\\x1b[1m unit\n  | Of it.\n  1. Red (r)\n  2. Green (g)\nit: "
 
 
 # --- pages ---------------------------------------------------------------------------------------------------------

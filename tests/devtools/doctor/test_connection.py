@@ -80,21 +80,11 @@ def test_a_server_without_a_name_is_told_of() -> None:
     assert (found.status, found.detail) == ("warn", "no name in its server info")
 
 
-def test_a_server_without_a_version_is_no_reason_to_warn() -> None:
-    found = met(program("versionless"))[1]["server"]
-    assert (found.status, found.detail) == ("ok", "s")
-
-
 def test_all_pages_are_counted() -> None:
     offering, checks = met(program("pages"))
     assert offering is not None
     assert [tool.name for tool in offering.tools] == ["first", "second"]
     assert checks["tools"].detail.startswith("2, 2 pages, ")
-
-
-def test_the_era_is_named() -> None:
-    assert met(program("pages"))[1]["revision"].detail.endswith("(handshake)")
-    assert met(Server("s"), process=False)[1]["revision"].detail.endswith("(stateless)")
 
 
 def test_a_stateless_server_needs_no_handshake() -> None:

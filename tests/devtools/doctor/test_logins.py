@@ -31,9 +31,10 @@ def document(**members: Any) -> bytes:
     return answer(json.dumps(members).encode(), JSON)
 
 
-def publish(server: Origin, *, registration: bool = True, issuer: str | None = None) -> None:
+def publish(server: Origin, *, registration: bool = True, issuer: str | None = None, resource: bool = True) -> None:
     """Have a server publish all that a login needs."""
-    server.answers[RESOURCE] = document(resource=f"{server.url}/mcp", authorization_servers=[server.url])
+    if resource:
+        server.answers[RESOURCE] = document(resource=f"{server.url}/mcp", authorization_servers=[server.url])
     ends: dict[str, Any] = {"registration_endpoint": f"{server.url}/register"} if registration else {}
     server.answers[SERVER] = document(
         issuer=issuer or server.url,
@@ -100,9 +101,15 @@ def test_documents_that_are_in_order_are_named() -> None:
     )
 
 
-def test_a_server_without_metadata_is_a_warning() -> None:
-    _, checks = looked()
-    assert (checks["resource-metadata"].status, checks["authorization-server"].status) == ("warn", "fail")
+def test_a_server_that_names_no_login_needs_its_token() -> None:
+    on, checks = looked()
+    assert (on, [id for id, check in checks.items() if check.status == "fail"]) == (False, ["login"])
+    assert (checks["login"].fix or "").startswith("pass its token with --token TOKEN or --token @FILE; if it has")
+
+
+def test_a_login_of_before_resource_metadata_is_a_warning() -> None:
+    _, checks = looked(lambda server: publish(server, resource=False))
+    assert (checks["resource-metadata"].status, checks["authorization-server"].status) == ("warn", "ok")
 
 
 def test_metadata_that_is_not_where_the_server_says_is_a_failure() -> None:

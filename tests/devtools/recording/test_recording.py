@@ -82,11 +82,6 @@ def test_a_broken_line_in_the_middle_is_an_error() -> None:
         Recording.parse(f'{HEAD}\n{{"from":"cli\n{PING}\n')
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        Recording.load(tmp_path / "none.jsonl")
-
-
 @pytest.mark.parametrize(
     ("entries", "revision"),
     [

@@ -11,10 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.extensions.skills.made import add_skill, listed
-from tests.support import run_async
 from trunkline import Client, MissingCapability, Server
 from trunkline.errors import InvalidParams, TrunklineError, VerificationError
-from trunkline.extensions import LoadedSkill
 from trunkline.extensions.skills.folder import digest_of
 from trunkline.extensions.skills.loading import VerifiedFiles, check_entry
 from trunkline.types import GetSkillResult, ReadResourceResult, ResourceContents, Skill, SkillResource
@@ -49,24 +47,18 @@ def observed(tmp_path: Path) -> Observed:
     return Observed(tmp_path)
 
 
-def test_listing_reads_no_file(observed: Observed) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
-            await client.list_skills()
-            await client.get_skill(PDF)
-
-    run_async(use())
+async def test_listing_reads_no_file(observed: Observed) -> None:
+    async with Client(observed.server) as client:
+        await client.list_skills()
+        await client.get_skill(PDF)
     assert observed.reads == []
 
 
 @pytest.mark.parametrize("given", ["by its URI", "by its entry"])
-def test_a_skill_is_loaded_with_its_main_file_alone(observed: Observed, given: str) -> None:
-    async def use() -> LoadedSkill:
-        async with Client(observed.server) as client:
-            entry = await client.get_skill(PDF)
-            return await client.load_skill(PDF if given == "by its URI" else entry)
-
-    skill = run_async(use())
+async def test_a_skill_is_loaded_with_its_main_file_alone(observed: Observed, given: str) -> None:
+    async with Client(observed.server) as client:
+        entry = await client.get_skill(PDF)
+        skill = await client.load_skill(PDF if given == "by its URI" else entry)
     assert observed.reads == [PDF]
     assert skill.text.endswith("---\n\nDo it.\n")
     assert (skill.name, skill.description, skill.uri) == ("pdf", "Work with PDF", PDF)
@@ -91,34 +83,25 @@ def test_a_skill_is_loaded_with_its_main_file_alone(observed: Observed, given: s
         ("a/b.md", "deep"),
     ],
 )
-def test_a_file_is_read_by_a_path_from_the_folder_of_the_skill(observed: Observed, path: str, text: str) -> None:
-    async def use() -> str:
-        async with Client(observed.server) as client:
-            return await (await client.load_skill(PDF)).read(path)
-
-    assert run_async(use()) == text
+async def test_a_file_is_read_by_a_path_from_the_folder_of_the_skill(observed: Observed, path: str, text: str) -> None:
+    async with Client(observed.server) as client:
+        assert await (await client.load_skill(PDF)).read(path) == text
 
 
-def test_a_file_that_is_no_text_is_read_as_bytes(observed: Observed) -> None:
-    async def use() -> bytes:
-        async with Client(observed.server) as client:
-            skill = await client.load_skill(PDF)
-            with pytest.raises(ValueError, match=r"'x.bin' of the skill 'pdf' is not text; use read_bytes"):
-                await skill.read("x.bin")
-            return await skill.read_bytes("x.bin")
-
-    assert run_async(use()) == b"\xff\x00"
+async def test_a_file_that_is_no_text_is_read_as_bytes(observed: Observed) -> None:
+    async with Client(observed.server) as client:
+        skill = await client.load_skill(PDF)
+        with pytest.raises(ValueError, match=r"'x.bin' of the skill 'pdf' is not text; use read_bytes"):
+            await skill.read("x.bin")
+        assert await skill.read_bytes("x.bin") == b"\xff\x00"
 
 
-def test_a_verified_file_is_not_fetched_again(observed: Observed) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
-            skill = await client.load_skill(PDF)
-            await skill.read("references/FORMS.md")
-            await skill.read("references/FORMS.md")
-            await client.load_skill(PDF)
-
-    run_async(use())
+async def test_a_verified_file_is_not_fetched_again(observed: Observed) -> None:
+    async with Client(observed.server) as client:
+        skill = await client.load_skill(PDF)
+        await skill.read("references/FORMS.md")
+        await skill.read("references/FORMS.md")
+        await client.load_skill(PDF)
     assert observed.reads == [PDF, "skill://pdf/references/FORMS.md"]
 
 
@@ -138,50 +121,40 @@ def test_a_verified_file_is_not_fetched_again(observed: Observed) -> None:
     ],
     ids=lambda path: path[:30],
 )
-def test_a_path_that_leaves_the_skill_is_refused_and_nothing_is_sent(observed: Observed, path: str) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
+async def test_a_path_that_leaves_the_skill_is_refused_and_nothing_is_sent(observed: Observed, path: str) -> None:
+    async with Client(observed.server) as client:
+        with pytest.raises(VerificationError, match="is not a file in the folder of the skill skill://pdf"):
             await (await client.load_skill(PDF)).read(path)
-
-    with pytest.raises(VerificationError, match="is not a file in the folder of the skill skill://pdf"):
-        run_async(use())
     assert observed.reads == [PDF]
 
 
 @pytest.mark.parametrize("path", ["references/OTHER.md", "references", "skill.md", "%2e%2e/other/SKILL.md"])
-def test_a_file_that_the_entry_does_not_list_is_refused_and_nothing_is_sent(observed: Observed, path: str) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
+async def test_a_file_that_the_entry_does_not_list_is_refused_and_nothing_is_sent(
+    observed: Observed, path: str
+) -> None:
+    async with Client(observed.server) as client:
+        with pytest.raises(VerificationError, match=re.escape(f"call get_skill('{PDF}') for its current entry")):
             await (await client.load_skill(PDF)).read(path)
-
-    with pytest.raises(VerificationError, match=re.escape(f"call get_skill('{PDF}') for its current entry")):
-        run_async(use())
     assert observed.reads == [PDF]
 
 
-def test_a_file_that_was_added_later_needs_a_new_entry(observed: Observed, tmp_path: Path) -> None:
-    async def use() -> str:
-        async with Client(observed.server) as client:
-            skill = await client.load_skill(PDF)
-            (tmp_path / "pdf" / "new.md").write_text("new")
-            with pytest.raises(VerificationError, match=r"lists no file 'new.md'"):
-                await skill.read("new.md")
-            return await (await client.load_skill(PDF)).read("new.md")
-
-    assert run_async(use()) == "new"
+async def test_a_file_that_was_added_later_needs_a_new_entry(observed: Observed, tmp_path: Path) -> None:
+    async with Client(observed.server) as client:
+        skill = await client.load_skill(PDF)
+        (tmp_path / "pdf" / "new.md").write_text("new")
+        with pytest.raises(VerificationError, match=r"lists no file 'new.md'"):
+            await skill.read("new.md")
+        assert await (await client.load_skill(PDF)).read("new.md") == "new"
 
 
-def test_a_file_that_changed_needs_a_new_entry(observed: Observed, tmp_path: Path) -> None:
-    async def use() -> str:
-        async with Client(observed.server) as client:
-            skill = await client.load_skill(PDF)
-            (tmp_path / "pdf" / "references" / "FORMS.md").write_text("# FORMS")
-            with pytest.raises(VerificationError, match="its digest is not the one in the entry") as caught:
-                await skill.read("references/FORMS.md")
-            assert caught.value.uri == "skill://pdf/references/FORMS.md"
-            return await (await client.load_skill(PDF)).read("references/FORMS.md")
-
-    assert run_async(use()) == "# FORMS"
+async def test_a_file_that_changed_needs_a_new_entry(observed: Observed, tmp_path: Path) -> None:
+    async with Client(observed.server) as client:
+        skill = await client.load_skill(PDF)
+        (tmp_path / "pdf" / "references" / "FORMS.md").write_text("# FORMS")
+        with pytest.raises(VerificationError, match="its digest is not the one in the entry") as caught:
+            await skill.read("references/FORMS.md")
+        assert caught.value.uri == "skill://pdf/references/FORMS.md"
+        assert await (await client.load_skill(PDF)).read("references/FORMS.md") == "# FORMS"
 
 
 # --- what a server may lie about --------------------------------------------------------------------------------------
@@ -195,6 +168,20 @@ def with_text(change: Callable[[str], str]) -> Callable[[str, Any], Any]:
         return replace(result, contents=[replace(only, text=change(only.text or ""))])
 
     return apply
+
+
+def change_entry(change: Callable[[Skill], Skill]) -> Callable[[str, Any], Any]:
+    return lambda uri, result: (
+        replace(result, skill=change(result.skill)) if isinstance(result, GetSkillResult) else result
+    )
+
+
+def listing(*files: SkillResource) -> Callable[[str, Any], Any]:
+    return change_entry(lambda skill: replace(skill, resources=[*listed(skill), *files]))
+
+
+def a_file(uri: str, *, size: int = 1, digest: str = digest_of(b"x")) -> SkillResource:
+    return SkillResource(uri=uri, digest=digest, size=size)
 
 
 LIES: dict[str, tuple[Callable[[str, Any], Any], str]] = {
@@ -214,38 +201,6 @@ LIES: dict[str, tuple[Callable[[str, Any], Any], str]] = {
         ),
         "its content cannot be decoded",
     ),
-}
-
-
-@pytest.mark.parametrize(("lie", "message"), LIES.values(), ids=LIES)
-def test_a_main_file_that_is_not_what_the_entry_says_is_not_loaded(
-    observed: Observed, lie: Callable[[str, Any], Any], message: str
-) -> None:
-    observed.change = lie
-
-    async def use() -> None:
-        async with Client(observed.server) as client:
-            await client.load_skill(PDF)
-
-    with pytest.raises(VerificationError, match=message):
-        run_async(use())
-
-
-def change_entry(change: Callable[[Skill], Skill]) -> Callable[[str, Any], Any]:
-    return lambda uri, result: (
-        replace(result, skill=change(result.skill)) if isinstance(result, GetSkillResult) else result
-    )
-
-
-def listing(*files: SkillResource) -> Callable[[str, Any], Any]:
-    return change_entry(lambda skill: replace(skill, resources=[*listed(skill), *files]))
-
-
-def a_file(uri: str, *, size: int = 1, digest: str = digest_of(b"x")) -> SkillResource:
-    return SkillResource(uri=uri, digest=digest, size=size)
-
-
-ENTRIES: dict[str, tuple[Callable[[str, Any], Any], str]] = {
     "another description": (
         change_entry(lambda skill: replace(skill, frontmatter={**skill.frontmatter, "description": "Harmless"})),
         "its frontmatter differs from the entry in description",
@@ -294,18 +249,14 @@ ENTRIES: dict[str, tuple[Callable[[str, Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("lie", "message"), ENTRIES.values(), ids=ENTRIES)
-def test_an_entry_that_breaks_a_rule_is_not_loaded(
+@pytest.mark.parametrize(("lie", "message"), LIES.values(), ids=LIES)
+async def test_an_entry_that_breaks_a_rule_or_a_main_file_that_is_not_what_it_says_is_not_loaded(
     observed: Observed, lie: Callable[[str, Any], Any], message: str
 ) -> None:
     observed.change = lie
-
-    async def use() -> None:
-        async with Client(observed.server) as client:
+    async with Client(observed.server) as client:
+        with pytest.raises(VerificationError, match=re.escape(message)):
             await client.load_skill(PDF)
-
-    with pytest.raises(VerificationError, match=re.escape(message)):
-        run_async(use())
 
 
 @pytest.mark.parametrize("uri", ["skill://a/../pdf", "skill://a/%2E%2e/pdf", "skill://a/./pdf", "skill://a\n/pdf"])
@@ -316,15 +267,11 @@ def test_an_entry_whose_uri_is_not_what_it_looks_like_is_not_loaded(uri: str) ->
         check_entry(entry)
 
 
-def test_a_file_name_that_is_not_utf_8_keeps_its_encoded_form(observed: Observed, tmp_path: Path) -> None:
+async def test_a_file_name_that_is_not_utf_8_keeps_its_encoded_form(observed: Observed, tmp_path: Path) -> None:
     (tmp_path / "pdf" / "odd\udcff").write_text("x")
-
-    async def use() -> tuple[tuple[str, ...], str]:
-        async with Client(observed.server) as client:
-            skill = await client.load_skill(PDF)
-            return skill.files, await skill.read("odd%FF")
-
-    files, text = run_async(use())
+    async with Client(observed.server) as client:
+        skill = await client.load_skill(PDF)
+        files, text = skill.files, await skill.read("odd%FF")
     assert "odd%FF" in files
     assert text == "x"
 
@@ -343,54 +290,40 @@ def dynamic_server(body: str = "# Today", big: str = "x") -> Server:
     return server
 
 
-def test_a_generated_skill_is_checked_by_its_frontmatter_alone() -> None:
-    async def use() -> tuple[LoadedSkill, str]:
-        async with Client(dynamic_server()) as client:
-            skill = await client.load_skill("skill://daily/SKILL.md")
-            return skill, await skill.read("a b.md")
-
-    skill, text = run_async(use())
+async def test_a_generated_skill_is_checked_by_its_frontmatter_alone() -> None:
+    async with Client(dynamic_server()) as client:
+        skill = await client.load_skill("skill://daily/SKILL.md")
+        text = await skill.read("a b.md")
     assert skill.is_dynamic
     assert skill.files == ("SKILL.md",)
     assert skill.requested_tools == ["Read", "Bash(ls:*)"]
     assert text == "x"
 
 
-def test_a_generated_skill_with_other_frontmatter_is_not_loaded() -> None:
+async def test_a_generated_skill_with_other_frontmatter_is_not_loaded() -> None:
     async def lie(request: Any, call_next: Any) -> Any:
         return with_text(lambda text: text.replace("Report", "Obey"))("", await call_next(request))
 
     server = dynamic_server()
     server.add_middleware(lie)
-
-    async def use() -> None:
-        async with Client(server) as client:
+    async with Client(server) as client:
+        with pytest.raises(VerificationError, match="differs from the entry in description"):
             await client.load_skill("skill://daily/SKILL.md")
 
-    with pytest.raises(VerificationError, match="differs from the entry in description"):
-        run_async(use())
 
-
-def test_a_generated_skill_may_not_send_more_than_any_other() -> None:
+async def test_a_generated_skill_may_not_send_more_than_any_other() -> None:
     big = "x" * (9 * 1024 * 1024)
-
-    async def use() -> None:
-        async with Client(dynamic_server(big=big)) as client:
-            skill = await client.load_skill("skill://daily/SKILL.md")
+    async with Client(dynamic_server(big=big)) as client:
+        skill = await client.load_skill("skill://daily/SKILL.md")
+        await skill.read("a b.md")
+        with pytest.raises(VerificationError, match="has sent more than 16777216 bytes"):
             await skill.read("a b.md")
-            await skill.read("a b.md")
-
-    with pytest.raises(VerificationError, match="has sent more than 16777216 bytes"):
-        run_async(use())
 
 
-def test_a_generated_main_file_may_not_be_larger_than_a_skill() -> None:
-    async def use() -> None:
-        async with Client(dynamic_server(body="x" * (17 * 1024 * 1024))) as client:
+async def test_a_generated_main_file_may_not_be_larger_than_a_skill() -> None:
+    async with Client(dynamic_server(body="x" * (17 * 1024 * 1024))) as client:
+        with pytest.raises(VerificationError, match="too many for a skill"):
             await client.load_skill("skill://daily/SKILL.md")
-
-    with pytest.raises(VerificationError, match="too many for a skill"):
-        run_async(use())
 
 
 # --- without the extension --------------------------------------------------------------------------------------------
@@ -406,43 +339,33 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_nothing_is_sent_to_a_server_without_the_extension(call: Callable[[Client], Any], revision: str) -> None:
+async def test_nothing_is_sent_to_a_server_without_the_extension(call: Callable[[Client], Any], revision: str) -> None:
     methods: list[str] = []
 
     async def note(request: Any, call_next: Any) -> Any:
         methods.append(request.method)
         return await call_next(request)
 
-    async def use() -> None:
-        async with Client(Server("s", middleware=[note]), revision=revision) as client:
-            methods.clear()
-            with pytest.raises(MissingCapability) as caught:
-                await call(client)
-            assert caught.value.capability == "extensions/io.modelcontextprotocol/skills"
-
-    run_async(use())
+    async with Client(Server("s", middleware=[note]), revision=revision) as client:
+        methods.clear()
+        with pytest.raises(MissingCapability) as caught:
+            await call(client)
+        assert caught.value.capability == "extensions/io.modelcontextprotocol/skills"
     assert methods == []
 
 
-def test_directories_are_read_only_where_they_are_declared(tmp_path: Path) -> None:
+async def test_directories_are_read_only_where_they_are_declared(tmp_path: Path) -> None:
     server = Server("s", skills=tmp_path, extensions={"io.modelcontextprotocol/skills": {}})
-
-    async def use() -> None:
-        async with Client(server) as client:
-            assert await client.list_skills() == []
+    async with Client(server) as client:
+        assert await client.list_skills() == []
+        with pytest.raises(MissingCapability, match="directoryRead, so resources/directory/read was not sent"):
             await client.read_directory("skill://pdf")
 
-    with pytest.raises(MissingCapability, match="directoryRead, so resources/directory/read was not sent"):
-        run_async(use())
 
-
-def test_an_unknown_skill_is_the_servers_error(observed: Observed) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
+async def test_an_unknown_skill_is_the_servers_error(observed: Observed) -> None:
+    async with Client(observed.server) as client:
+        with pytest.raises(InvalidParams, match="No skill is served at"):
             await client.load_skill("skill://nope/SKILL.md")
-
-    with pytest.raises(InvalidParams, match="No skill is served at"):
-        run_async(use())
 
 
 def test_a_verification_error_is_one_of_ours() -> None:
@@ -452,16 +375,13 @@ def test_a_verification_error_is_one_of_ours() -> None:
 # --- the files that are kept ------------------------------------------------------------------------------------------
 
 
-def test_a_kept_file_is_compared_with_the_size_in_each_entry(observed: Observed) -> None:
-    async def use() -> None:
-        async with Client(observed.server) as client:
-            skill = await client.get_skill(PDF)
-            await client.load_skill(skill)
-            files = [replace(each, size=each.size + 1) for each in listed(skill)]
+async def test_a_kept_file_is_compared_with_the_size_in_each_entry(observed: Observed) -> None:
+    async with Client(observed.server) as client:
+        skill = await client.get_skill(PDF)
+        await client.load_skill(skill)
+        files = [replace(each, size=each.size + 1) for each in listed(skill)]
+        with pytest.raises(VerificationError, match="bytes, but the entry says"):
             await client.load_skill(replace(skill, resources=files))
-
-    with pytest.raises(VerificationError, match="bytes, but the entry says"):
-        run_async(use())
 
 
 def test_verified_files_are_kept_up_to_a_size_and_the_oldest_go_first() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.extensions.skills.made import add_skill, digests, listed
-from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.errors import ConfigError, InvalidParams, ResourceNotFound
 from trunkline.extensions import SKILLS
 from trunkline.extensions.skills.folder import digest_of
-from trunkline.types import Resource, Skill
+from trunkline.protocol.revisions import NEWEST
 
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 
@@ -28,15 +27,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_skills_are_listed_fetched_and_read_in_every_revision(folder: Path, revision: str) -> None:
-    async def use() -> tuple[list[Skill], Skill, str | None]:
-        async with Client(Server("s", skills=folder), revision=revision) as client:
-            skills = await client.list_skills()
-            one = await client.get_skill("skill://pdf/SKILL.md")
-            (content,) = await client.read_resource("skill://pdf/references/FORMS.md")
-            return skills, one, content.text
-
-    skills, one, text = run_async(use())
+async def test_skills_are_listed_fetched_and_read_in_every_revision(folder: Path, revision: str) -> None:
+    async with Client(Server("s", skills=folder), revision=revision) as client:
+        skills = await client.list_skills()
+        one = await client.get_skill("skill://pdf/SKILL.md")
+        (content,) = await client.read_resource("skill://pdf/references/FORMS.md")
+        skills, one, text = skills, one, content.text
     assert [each.uri for each in skills] == ["skill://acme/refunds/SKILL.md", "skill://pdf/SKILL.md"]
     assert one == skills[1]
     assert one.frontmatter == {"name": "pdf", "description": "Work with PDF"}
@@ -52,15 +48,12 @@ def test_skills_are_listed_fetched_and_read_in_every_revision(folder: Path, revi
 @pytest.mark.parametrize(
     ("revision", "hints"), [("2025-11-25", set()), ("2026-07-28", {"ttlMs", "cacheScope", "resultType", "_meta"})]
 )
-def test_cache_hints_are_sent_where_the_revision_has_them(folder: Path, revision: str, hints: set[str]) -> None:
-    async def use() -> list[dict[str, Any]]:
-        async with Client(Server("s", skills=folder, cache_ttl_ms=5000), revision=revision) as client:
-            return [
-                await client.request("skills/list"),
-                await client.request("skills/get", {"uri": "skill://pdf/SKILL.md"}),
-            ]
-
-    all_skills, one = run_async(use())
+async def test_cache_hints_are_sent_where_the_revision_has_them(folder: Path, revision: str, hints: set[str]) -> None:
+    async with Client(Server("s", skills=folder, cache_ttl_ms=5000), revision=revision) as client:
+        all_skills, one = [
+            await client.request("skills/list"),
+            await client.request("skills/get", {"uri": "skill://pdf/SKILL.md"}),
+        ]
     assert set(all_skills) == hints | {"skills"}
     assert set(one) == hints | {"skill"}
     assert all_skills.get("ttlMs", 5000) == 5000
@@ -68,34 +61,22 @@ def test_cache_hints_are_sent_where_the_revision_has_them(folder: Path, revision
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_extension_and_resources_are_declared(tmp_path: Path, revision: str) -> None:
-    async def capabilities() -> dict[str, Any]:
-        async with Client(Server("s", skills=tmp_path), revision=revision) as client:
-            return client.server_capabilities
-
-    declared = run_async(capabilities())
+async def test_the_extension_and_resources_are_declared(tmp_path: Path, revision: str) -> None:
+    async with Client(Server("s", skills=tmp_path), revision=revision) as client:
+        declared = client.server_capabilities
     assert declared["extensions"] == {SKILLS: {"directoryRead": True}}
     assert "resources" in declared
 
 
 def test_a_server_without_skills_declares_nothing_and_has_no_such_methods() -> None:
     server = Server("s")
-    assert "extensions" not in server.capabilities(server_revision())
+    assert "extensions" not in server.capabilities(NEWEST)
     assert {"skills/list", "skills/get", "resources/directory/read"} <= server.undeclared
 
 
-def server_revision() -> Any:
-    from trunkline.protocol.revisions import NEWEST
-
-    return NEWEST
-
-
-def test_main_files_are_listed_as_resources_with_the_fields_of_their_frontmatter(folder: Path) -> None:
-    async def use() -> list[Resource]:
-        async with Client(Server("s", skills=folder)) as client:
-            return await client.list_resources()
-
-    resources = run_async(use())
+async def test_main_files_are_listed_as_resources_with_the_fields_of_their_frontmatter(folder: Path) -> None:
+    async with Client(Server("s", skills=folder)) as client:
+        resources = await client.list_resources()
     assert [(each.uri, each.name, each.description, each.mime_type) for each in resources] == [
         ("skill://acme/refunds/SKILL.md", "refunds", "What it does", "text/markdown"),
         ("skill://pdf/SKILL.md", "pdf", "Work with PDF", "text/markdown"),
@@ -111,14 +92,11 @@ def test_main_files_are_listed_as_resources_with_the_fields_of_their_frontmatter
         ("skill://acme/refunds/notes.", "text/plain", "plain"),
     ],
 )
-def test_a_file_is_text_if_it_is_utf_8_and_has_its_own_type(
+async def test_a_file_is_text_if_it_is_utf_8_and_has_its_own_type(
     folder: Path, uri: str, mime_type: str, content: str | bytes
 ) -> None:
-    async def use() -> Any:
-        async with Client(Server("s", skills=folder)) as client:
-            return (await client.read_resource(uri))[0]
-
-    found = run_async(use())
+    async with Client(Server("s", skills=folder)) as client:
+        found = (await client.read_resource(uri))[0]
     assert found.mime_type == mime_type
     assert (found.text if found.blob is None else base64.b64decode(found.blob)) == content
 
@@ -140,59 +118,47 @@ def test_a_file_is_text_if_it_is_utf_8_and_has_its_own_type(
         ("resources/read", "skill://pdf/references/../SKILL.md", "Resource not found"),
     ],
 )
-def test_what_is_not_served_is_an_invalid_param(folder: Path, method: str, uri: str, message: str) -> None:
-    async def use() -> None:
-        async with Client(Server("s", skills=folder), revision="2026-07-28") as client:
+async def test_what_is_not_served_is_an_invalid_param(folder: Path, method: str, uri: str, message: str) -> None:
+    async with Client(Server("s", skills=folder), revision="2026-07-28") as client:
+        with pytest.raises(InvalidParams, match=message):
             await client.request(method, {"uri": uri})
 
-    with pytest.raises(InvalidParams, match=message):
-        run_async(use())
 
-
-def test_older_revisions_have_their_own_error_for_an_unknown_file(folder: Path) -> None:
-    async def use() -> None:
-        async with Client(Server("s", skills=folder), revision="2025-06-18") as client:
+async def test_older_revisions_have_their_own_error_for_an_unknown_file(folder: Path) -> None:
+    async with Client(Server("s", skills=folder), revision="2025-06-18") as client:
+        with pytest.raises(ResourceNotFound):
             await client.read_resource("skill://pdf/nope.md")
 
-    with pytest.raises(ResourceNotFound):
-        run_async(use())
 
-
-def test_pages_of_skills_and_of_directories_follow_each_other(tmp_path: Path) -> None:
+async def test_pages_of_skills_and_of_directories_follow_each_other(tmp_path: Path) -> None:
     for number in range(7):
         add_skill(tmp_path, f"team/s{number}", a_txt="x")
 
-    async def use() -> tuple[list[Skill], list[Resource], int]:
-        async with Client(Server("s", skills=tmp_path, list_page_size=3)) as client:
-            page = await client.list_page("skills/list")
-            return await client.list_skills(), await client.read_directory("skill://team"), len(page.skills)
-
-    skills, children, first = run_async(use())
+    async with Client(Server("s", skills=tmp_path, list_page_size=3)) as client:
+        page = await client.list_page("skills/list")
+        skills, children, first = (
+            await client.list_skills(),
+            await client.read_directory("skill://team"),
+            len(page.skills),
+        )
     assert first == 3
     assert [each.frontmatter["name"] for each in skills] == [f"s{number}" for number in range(7)]
     assert [each.uri for each in children] == [f"skill://team/s{number}" for number in range(7)]
 
 
-def test_a_page_is_short_when_its_skills_have_many_files(tmp_path: Path) -> None:
+async def test_a_page_is_short_when_its_skills_have_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.extensions.skills.service._PAGE_FILES", 16)
     for number in range(10):
-        home = add_skill(tmp_path, f"s{number}")
-        for file in range(510):
-            (home / f"{file}").touch()
+        add_skill(tmp_path, f"s{number}", a_txt="x")
 
-    async def use() -> tuple[int, int]:
-        async with Client(Server("s", skills=tmp_path)) as client:
-            return len((await client.list_page("skills/list")).skills), len(await client.list_skills())
-
-    assert run_async(use()) == (8, 10)
+    async with Client(Server("s", skills=tmp_path)) as client:
+        assert (len((await client.list_page("skills/list")).skills), len(await client.list_skills())) == (8, 10)
 
 
-def test_a_stale_cursor_is_an_invalid_param(folder: Path) -> None:
-    async def use() -> None:
-        async with Client(Server("s", skills=folder)) as client:
+async def test_a_stale_cursor_is_an_invalid_param(folder: Path) -> None:
+    async with Client(Server("s", skills=folder)) as client:
+        with pytest.raises(InvalidParams, match="cursor"):
             await client.request("skills/list", {"cursor": "bm9uc2Vuc2U"})
-
-    with pytest.raises(InvalidParams, match="cursor"):
-        run_async(use())
 
 
 @pytest.mark.parametrize(
@@ -212,76 +178,57 @@ def test_a_stale_cursor_is_an_invalid_param(folder: Path) -> None:
         ("skill://acme", [("refunds", "inode/directory")]),
     ],
 )
-def test_a_directory_lists_its_direct_children(folder: Path, uri: str, children: list[tuple[str, str]]) -> None:
+async def test_a_directory_lists_its_direct_children(folder: Path, uri: str, children: list[tuple[str, str]]) -> None:
     (folder / "pdf" / "empty").mkdir()
-
-    async def use() -> list[Resource]:
-        async with Client(Server("s", skills=folder)) as client:
-            return await client.read_directory(uri)
-
-    found = run_async(use())
+    async with Client(Server("s", skills=folder)) as client:
+        found = await client.read_directory(uri)
     assert [(each.uri.removeprefix(f"{uri}/"), each.mime_type) for each in found] == children
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_file_is_read_together_with_a_changed_entry(folder: Path) -> None:
-    async def use() -> tuple[Skill, str | None, Skill]:
-        async with Client(Server("s", skills=folder)) as client:
-            before = await client.get_skill("skill://pdf/SKILL.md")
-            (folder / "pdf" / "references" / "FORMS.md").write_text("# Newer forms")
-            (content,) = await client.read_resource("skill://pdf/references/FORMS.md")
-            return before, content.text, await client.get_skill("skill://pdf/SKILL.md")
-
-    before, text, after = run_async(use())
+async def test_a_changed_file_is_read_together_with_a_changed_entry(folder: Path) -> None:
+    async with Client(Server("s", skills=folder)) as client:
+        before = await client.get_skill("skill://pdf/SKILL.md")
+        (folder / "pdf" / "references" / "FORMS.md").write_text("# Newer forms")
+        (content,) = await client.read_resource("skill://pdf/references/FORMS.md")
+        before, text, after = before, content.text, await client.get_skill("skill://pdf/SKILL.md")
     uri = "skill://pdf/references/FORMS.md"
     assert text == "# Newer forms"
     assert digests(before)[uri] != digests(after)[uri] == digest_of(b"# Newer forms")
 
 
-def test_new_and_removed_skills_and_files_are_noticed(folder: Path) -> None:
-    async def use() -> tuple[list[str], list[str], str | None]:
-        async with Client(Server("s", skills=folder)) as client:
-            await client.list_skills()
-            add_skill(folder, "later", a_txt="x")
-            (folder / "acme" / "refunds" / "SKILL.md").unlink()
-            (content,) = await client.read_resource("skill://later/a.txt")
-            skills = await client.list_skills()
-            return [each.uri for each in skills], [each.uri for each in await client.list_resources()], content.text
-
-    skills, resources, text = run_async(use())
+async def test_new_and_removed_skills_and_files_are_noticed(folder: Path) -> None:
+    async with Client(Server("s", skills=folder)) as client:
+        await client.list_skills()
+        add_skill(folder, "later", a_txt="x")
+        (folder / "acme" / "refunds" / "SKILL.md").unlink()
+        (content,) = await client.read_resource("skill://later/a.txt")
+        skills, resources = await uris(client), [each.uri for each in await client.list_resources()]
     assert skills == resources == ["skill://pdf/SKILL.md", "skill://later/SKILL.md"]
-    assert text == "x"
+    assert content.text == "x"
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_a_change_is_announced_to_whoever_listens(folder: Path, revision: str) -> None:
+async def test_a_change_is_announced_to_whoever_listens(folder: Path, revision: str) -> None:
     uri = "skill://pdf/references/FORMS.md"
-
-    async def use() -> set[tuple[str, str | None]]:
-        client = Client(Server("s", skills=folder), revision=revision)
-        async with client, client.listen(resources=True, uris=[uri]) as changes:
-            (folder / "pdf" / "references" / "FORMS.md").write_text("# Newer")
-            await client.list_skills()
-            first, second = await anext(changes), await anext(changes)
-            return {(first.kind, first.uri), (second.kind, second.uri)}
-
-    assert run_async(use()) == {("resources", None), ("resource", uri)}
+    client = Client(Server("s", skills=folder), revision=revision)
+    async with client, client.listen(resources=True, uris=[uri]) as changes:
+        (folder / "pdf" / "references" / "FORMS.md").write_text("# Newer")
+        await client.list_skills()
+        first, second = await anext(changes), await anext(changes)
+        assert {(first.kind, first.uri), (second.kind, second.uri)} == {("resources", None), ("resource", uri)}
 
 
-def test_an_entry_that_a_client_holds_is_dropped_when_the_list_changes(folder: Path) -> None:
-    async def use() -> tuple[str, str]:
-        async with Client(Server("s", skills=folder, cache_ttl_ms=60_000)) as client, client.listen() as changes:
-            before = (await client.list_skills())[1]
-            (folder / "pdf" / "x.png").write_bytes(b"new")
-            await client.get_skill("skill://pdf/SKILL.md")
-            await anext(changes)
-            after = (await client.list_skills())[1]
-            return digests(before)["skill://pdf/x.png"], digests(after)["skill://pdf/x.png"]
-
-    before, after = run_async(use())
-    assert before != after == digest_of(b"new")
+async def test_an_entry_that_a_client_holds_is_dropped_when_the_list_changes(folder: Path) -> None:
+    async with Client(Server("s", skills=folder, cache_ttl_ms=60_000)) as client, client.listen() as changes:
+        before = (await client.list_skills())[1]
+        (folder / "pdf" / "x.png").write_bytes(b"new")
+        await client.get_skill("skill://pdf/SKILL.md")
+        await anext(changes)
+        after = (await client.list_skills())[1]
+    assert digests(before)["skill://pdf/x.png"] != digests(after)["skill://pdf/x.png"] == digest_of(b"new")
 
 
 # --- generated skills -------------------------------------------------------------------------------------------------
@@ -299,12 +246,9 @@ def generated() -> Server:
     return server
 
 
-def test_a_generated_skill_has_no_manifest_and_its_own_frontmatter() -> None:
-    async def use() -> tuple[list[Skill], Any]:
-        async with Client(generated()) as client:
-            return await client.list_skills(), await client.load_skill("skill://reports/daily/SKILL.md")
-
-    (entry,), loaded = run_async(use())
+async def test_a_generated_skill_has_no_manifest_and_its_own_frontmatter() -> None:
+    async with Client(generated()) as client:
+        (entry,), loaded = await client.list_skills(), await client.load_skill("skill://reports/daily/SKILL.md")
     assert entry.resources == "dynamic"
     assert entry.frontmatter == {
         "name": "daily",
@@ -315,45 +259,34 @@ def test_a_generated_skill_has_no_manifest_and_its_own_frontmatter() -> None:
     assert loaded.text.endswith("---\n\n# Today\n")
 
 
-def test_resources_beside_a_generated_skill_are_in_its_directory() -> None:
-    async def use() -> list[list[str]]:
-        async with Client(generated()) as client:
-            paths = ["skill://reports", "skill://reports/daily", "skill://reports/daily/data"]
-            return [[each.uri for each in await client.read_directory(path)] for path in paths]
-
-    assert run_async(use()) == [
-        ["skill://reports/daily"],
-        ["skill://reports/daily/SKILL.md", "skill://reports/daily/data"],
-        ["skill://reports/daily/data/today.json"],
-    ]
+async def test_resources_beside_a_generated_skill_are_in_its_directory() -> None:
+    async with Client(generated()) as client:
+        paths = ["skill://reports", "skill://reports/daily", "skill://reports/daily/data"]
+        assert [[each.uri for each in await client.read_directory(path)] for path in paths] == [
+            ["skill://reports/daily"],
+            ["skill://reports/daily/SKILL.md", "skill://reports/daily/data"],
+            ["skill://reports/daily/data/today.json"],
+        ]
 
 
-def test_a_generated_skill_that_returns_no_text_fails() -> None:
+async def test_a_generated_skill_that_returns_no_text_fails() -> None:
     server = Server("s")
     server.skill("bad", description="x")(lambda: 1)
-
-    async def use() -> None:
-        async with Client(server) as client:
+    async with Client(server) as client:
+        with pytest.raises(Exception, match="Internal error"):
             await client.read_resource("skill://bad/SKILL.md")
-
-    with pytest.raises(Exception, match="Internal error"):
-        run_async(use())
 
 
 # --- registering ------------------------------------------------------------------------------------------------------
 
 
-def test_several_folders_with_prefixes(tmp_path: Path) -> None:
+async def test_several_folders_with_prefixes(tmp_path: Path) -> None:
     add_skill(tmp_path / "a", "one")
     add_skill(tmp_path / "b", "two")
     server = Server("s", skills=[tmp_path / "a", str(tmp_path / "b")])
     server.add_skills(tmp_path / "a", prefix="team")
-
-    async def use() -> list[str]:
-        async with Client(server) as client:
-            return [each.uri for each in await client.list_skills()]
-
-    assert run_async(use()) == ["skill://one/SKILL.md", "skill://two/SKILL.md", "skill://team/one/SKILL.md"]
+    async with Client(server) as client:
+        assert await uris(client) == ["skill://one/SKILL.md", "skill://two/SKILL.md", "skill://team/one/SKILL.md"]
 
 
 @pytest.mark.parametrize("given", [1, {"a": "b"}, [1]])
@@ -393,16 +326,13 @@ def test_a_resource_with_the_uri_of_a_skill_is_an_error(folder: Path) -> None:
         server.add_skills(folder)
 
 
-def test_a_later_skill_that_collides_is_not_served(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_later_skill_that_collides_is_not_served(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s", skills=folder)
     server.add_resource("skill://later/SKILL.md", "mine")
 
-    async def use() -> list[str]:
-        async with Client(server) as client:
-            add_skill(folder, "later")
-            return [each.uri for each in await client.list_skills()]
-
-    assert len(run_async(use())) == 2
+    async with Client(server) as client:
+        add_skill(folder, "later")
+        assert len(await uris(client)) == 2
     assert "is not served: resource 'skill://later/SKILL.md' exists already" in caplog.text
 
 
@@ -422,62 +352,55 @@ def test_a_generated_skill_does_not_replace_one_that_exists(folder: Path) -> Non
         Server("s", skills=folder).skill("pdf", description="x")(lambda: "")
 
 
-def test_a_later_skill_that_another_folder_has_neither_replaces_nor_removes_it(
+async def test_a_later_skill_that_another_folder_has_neither_replaces_nor_removes_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     add_skill(one, "pdf", description="The first")
     add_skill(two, "other")
     server = Server("s", skills=[one, two])
-
-    async def use() -> None:
-        async with Client(server) as client:
-            add_skill(two, "pdf", description="The second")
-            add_skill(two, "new")
-            found = {each.uri: each.frontmatter["description"] for each in await client.list_skills()}
-            assert found["skill://pdf/SKILL.md"] == "The first"
-            assert "skill://new/SKILL.md" in found
-            shutil.rmtree(two / "pdf")
-            assert "skill://pdf/SKILL.md" in await uris(client)
-            add_skill(two, "pdf", description="The third")
-            await uris(client)
-            shutil.rmtree(one / "pdf")
-            await uris(client)
-            assert (await client.load_skill("skill://pdf/SKILL.md")).description == "The third"
-
-    run_async(use())
+    async with Client(server) as client:
+        add_skill(two, "pdf", description="The second")
+        add_skill(two, "new")
+        found = {each.uri: each.frontmatter["description"] for each in await client.list_skills()}
+        assert found["skill://pdf/SKILL.md"] == "The first"
+        assert "skill://new/SKILL.md" in found
+        shutil.rmtree(two / "pdf")
+        assert "skill://pdf/SKILL.md" in await uris(client)
+        add_skill(two, "pdf", description="The third")
+        await uris(client)
+        shutil.rmtree(one / "pdf")
+        await uris(client)
+        assert (await client.load_skill("skill://pdf/SKILL.md")).description == "The third"
     assert caplog.text.count("is not served: the skill 'skill://pdf/SKILL.md' exists already") == 2
 
 
-def test_a_removed_resource_is_no_skill_any_more(folder: Path) -> None:
+async def test_a_removed_resource_is_no_skill_any_more(folder: Path) -> None:
     server = Server("s", skills=folder)
     server.remove_resource("skill://pdf/SKILL.md")
-
-    async def use() -> list[str]:
-        async with Client(server) as client:
-            return [each.uri for each in await client.list_skills()]
-
-    assert run_async(use()) == ["skill://acme/refunds/SKILL.md"]
+    async with Client(server) as client:
+        assert await uris(client) == ["skill://acme/refunds/SKILL.md"]
 
 
 # --- mounting, visibility, scopes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ["skills first", "mount first"])
-def test_skills_of_a_mounted_server_have_its_namespace_in_every_uri(folder: Path, order: str) -> None:
+async def test_skills_of_a_mounted_server_have_its_namespace_in_every_uri(folder: Path, order: str) -> None:
     top, child = Server("top"), Server("child")
     steps: list[Any] = [lambda: child.add_skills(folder), lambda: top.mount(child, "docs")]
     for step in steps if order == "skills first" else reversed(steps):
         step()
 
-    async def use() -> tuple[Skill, str, list[Resource]]:
-        async with Client(top) as client:
-            skill = await client.load_skill("skill://docs/pdf/SKILL.md")
-            (folder / "pdf" / "references" / "FORMS.md").write_text("# Changed")
-            skill = await client.load_skill("skill://docs/pdf/SKILL.md")
-            return skill.entry, await skill.read("references/FORMS.md"), await client.read_directory("skill://docs/pdf")
-
-    entry, text, children = run_async(use())
+    async with Client(top) as client:
+        skill = await client.load_skill("skill://docs/pdf/SKILL.md")
+        (folder / "pdf" / "references" / "FORMS.md").write_text("# Changed")
+        skill = await client.load_skill("skill://docs/pdf/SKILL.md")
+        entry, text, children = (
+            skill.entry,
+            await skill.read("references/FORMS.md"),
+            await client.read_directory("skill://docs/pdf"),
+        )
     assert [each.uri for each in listed(entry)] == [
         "skill://docs/pdf/SKILL.md",
         "skill://docs/pdf/references/FORMS.md",
@@ -487,7 +410,7 @@ def test_skills_of_a_mounted_server_have_its_namespace_in_every_uri(folder: Path
     assert [each.uri for each in children][1] == "skill://docs/pdf/references"
 
 
-def test_a_mounted_skill_is_read_inside_the_middleware_of_its_server(folder: Path) -> None:
+async def test_a_mounted_skill_is_read_inside_the_middleware_of_its_server(folder: Path) -> None:
     seen: list[str] = []
 
     async def note(request: Any, call_next: Any) -> Any:
@@ -496,34 +419,26 @@ def test_a_mounted_skill_is_read_inside_the_middleware_of_its_server(folder: Pat
 
     top = Server("top")
     top.mount(Server("child", skills=folder, middleware=[note]), "docs")
-
-    async def use() -> None:
-        async with Client(top) as client:
-            await client.read_resource("skill://docs/pdf/SKILL.md")
-            await client.read_resource("skill://docs/pdf/x.png")
-
-    run_async(use())
+    async with Client(top) as client:
+        await client.read_resource("skill://docs/pdf/SKILL.md")
+        await client.read_resource("skill://docs/pdf/x.png")
     assert seen == ["skill://docs/pdf/SKILL.md", "skill://docs/pdf/x.png"]
 
 
-def test_a_hidden_skill_has_no_entry_no_files_and_no_directory(folder: Path) -> None:
+async def test_a_hidden_skill_has_no_entry_no_files_and_no_directory(folder: Path) -> None:
     server = Server("s", skills=folder, visible=lambda caller, definition: definition.name != "pdf")
-
-    async def use() -> tuple[list[str], list[str]]:
-        async with Client(server) as client:
-            errors = []
-            for method, uri in [
-                ("skills/get", "skill://pdf/SKILL.md"),
-                ("resources/read", "skill://pdf/SKILL.md"),
-                ("resources/read", "skill://pdf/x.png"),
-                ("resources/directory/read", "skill://pdf"),
-            ]:
-                with pytest.raises(InvalidParams) as caught:
-                    await client.request(method, {"uri": uri})
-                errors.append(caught.value.message.split(":")[0])
-            return [each.uri for each in await client.list_skills()], errors
-
-    skills, errors = run_async(use())
+    async with Client(server) as client:
+        errors = []
+        for method, uri in [
+            ("skills/get", "skill://pdf/SKILL.md"),
+            ("resources/read", "skill://pdf/SKILL.md"),
+            ("resources/read", "skill://pdf/x.png"),
+            ("resources/directory/read", "skill://pdf"),
+        ]:
+            with pytest.raises(InvalidParams) as caught:
+                await client.request(method, {"uri": uri})
+            errors.append(caught.value.message.split(":")[0])
+        skills, errors = await uris(client), errors
     assert skills == ["skill://acme/refunds/SKILL.md"]
     assert errors == [
         "No skill is served at skill",

@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 
 import trunkline.types as t
-from tests.extensions.tasks.talk import CORE, EXTENSION, FINISHED, WITH_TASKS
+from tests.extensions.tasks.talk import EXTENSION, FINISHED, WITH_TASKS
 from tests.transports.http.serving_support import BOTH, modern_headers, request
-from tests.transports.http.shared.machines import Machine, Stream, WebClient, machine, web_client
+from tests.transports.http.shared.machines import Machine, machine
 
-__all__ = ["PROGRAM", "SECONDS", "Fleet", "TaskClient", "eventually", "fleet", "session_client", "task_client", "text"]
+__all__ = ["PROGRAM", "SECONDS", "Fleet", "TaskClient", "Workplace", "eventually", "fleet", "task_client", "text"]
 
-PROGRAM = Path(__file__).parent / "workers_server.py"
+PROGRAM = Path(__file__).parent / "server_program.py"
 #: The longest wait of these tests, for a machine that is busy with others.
 SECONDS = 60.0
 CAPABILITIES = {**WITH_TASKS, "elicitation": {}}
@@ -32,15 +32,11 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-class Fleet:
-    """The machines of a test, and the folder where their tools write."""
+class Workplace:
+    """The folder where the tools of a server program write."""
 
-    def __init__(self, machines: list[Machine], folder: Path) -> None:
-        self.machines = machines
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    def __getitem__(self, index: int) -> Machine:
-        return self.machines[index]
 
     def open(self, name: str) -> None:
         """Let a task go on."""
@@ -48,7 +44,8 @@ class Fleet:
 
     def done(self, name: str) -> Counter[str]:
         """Return how often a task did what."""
-        lines = (self.folder / "log").read_text().splitlines()
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
         return Counter(line.split()[0] for line in lines if line.split()[1] == name)
 
     async def until(self, what: str, name: str, times: int = 1) -> None:
@@ -58,6 +55,17 @@ class Fleet:
             return self.done(name)[what] >= times
 
         await eventually(holds)
+
+
+class Fleet(Workplace):
+    """The machines of a test, and the folder where their tools write."""
+
+    def __init__(self, machines: list[Machine], folder: Path) -> None:
+        super().__init__(folder)
+        self.machines = machines
+
+    def __getitem__(self, index: int) -> Machine:
+        return self.machines[index]
 
 
 @contextmanager
@@ -122,13 +130,6 @@ class TaskClient:
         responses = {key: {"action": "accept", "content": {"value": value}}}
         await self.result(machine, "tasks/update", {"taskId": id, "inputResponses": responses})
 
-    async def listen(self, machine: Machine, *ids: str) -> Stream:
-        """Subscribe to tasks."""
-        response = await self._post(machine, "subscriptions/listen", {"notifications": {"taskIds": list(ids)}})
-        stream = Stream(response)
-        assert (await stream.message())["method"] == "notifications/subscriptions/acknowledged"
-        return stream
-
 
 def text(state: Any) -> str:
     """Return the text of the result of a task."""
@@ -141,12 +142,3 @@ async def task_client() -> AsyncIterator[TaskClient]:
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=SECONDS)) as http:
         yield TaskClient(http)
-
-
-@asynccontextmanager
-async def session_client(machine: Machine) -> AsyncIterator[WebClient]:
-    """Return a client of the revision with tasks in its core, with a session."""
-    async with web_client() as client:
-        assert client.revision == CORE
-        await client.open(machine, {"elicitation": {}})
-        yield client

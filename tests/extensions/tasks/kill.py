@@ -26,13 +26,14 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from tests.extensions.tasks.fleet import PROGRAM
 from tests.extensions.tasks.talk import EXTENSION, FINISHED, WITH_TASKS
 from tests.interaction.wire import Peer, _Pipes
 from trunkline.extensions import TaskRecord
 
 __all__ = ["Killer", "Known", "Report", "kill_many_times"]
 
-RETRIES = {"work0": 0, "work1": 1, "work3": 3, "pay": 3, "ask": 3}
+RETRIES = {"once": 0, "twice": 1, "again": 3, "pay": 3, "ask": 3}
 #: A killed process answers nothing more.
 ANSWER_SECONDS = 30.0
 
@@ -97,8 +98,8 @@ class Killer:
     longest = 0.4
 
     def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
         self.database = folder / "tasks.sqlite"
-        self.log = folder / "log"
         self.random = random.Random(seed)
         self.known: list[Known] = []
         self.report = Report()
@@ -106,8 +107,8 @@ class Killer:
     @asynccontextmanager
     async def server(self) -> AsyncIterator[Peer]:
         """Start the server; at the end it is killed."""
-        program = [sys.executable, "-m", "tests.extensions.tasks.kill_server", str(self.database), str(self.log)]
-        pipes = await _Pipes.spawn(program)
+        options = {"folder": str(self.folder), "file": str(self.database), "transport": "stdio", "forever": True}
+        pipes = await _Pipes.spawn([sys.executable, str(PROGRAM), json.dumps(options)])
         peer = Peer(pipes, revision=EXTENSION, capabilities={**WITH_TASKS, "elicitation": {}})
         pipes.start(peer)
         try:
@@ -142,7 +143,10 @@ class Killer:
     async def start(self, peer: Requester, name: str) -> None:
         """Start a task."""
         tool, seconds = self.random.choice(sorted(RETRIES)), self.random.uniform(0.0, self.longest)
-        task = await peer.result("tools/call", {"name": tool, "arguments": {"name": name, "seconds": seconds}})
+        arguments: dict[str, Any] = {"name": name, "seconds": seconds}
+        if tool == "ask":
+            arguments = {**arguments, "questions": [f"First, {name}?", f"Second, {name}?"], "seconds": seconds / 4}
+        task = await peer.result("tools/call", {"name": tool, "arguments": arguments})
         self.known.append(Known(task["taskId"], name, tool))
 
     async def look(self, peer: Requester, task: Known) -> None:
@@ -197,8 +201,8 @@ class Killer:
                 break
             await peer.request("server/discover")
         done: dict[str, list[str]] = defaultdict(list)
-        for line in self.log.read_text().splitlines():
-            what, _, name = line.partition(" ")
+        for line in (self.folder / "log").read_text().splitlines():
+            what, name, _ = line.split()
             done[name].append(what)
         for record in records:
             name = msgspec.json.decode(record.params)["arguments"]["name"]
@@ -221,7 +225,7 @@ class Killer:
             faults.append(f"{name} ({record.tool}) ran {runs} times in {record.attempts} attempts")
         if record.status == "failed" and (record.attempts != retry + 1 or "server stopped" not in str(record.message)):
             faults.append(f"{name} ({record.tool}) failed in attempt {record.attempts}: {record.message}")
-        if record.status == "completed" and not (counted["end"] and self.result_of(record).endswith(" done")):
+        if record.status == "completed" and not (counted["end"] and self.result_of(record)):
             faults.append(f"{name} ({record.tool}) completed with {events} and {record.result!r}")
         if record.status == "cancelled":
             faults.append(f"{name} was cancelled without a request")

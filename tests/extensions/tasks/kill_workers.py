@@ -16,9 +16,8 @@ import msgspec
 from redis import Redis
 
 from tests.backplane.redis_server import RedisServer, redis_server
-from tests.extensions.tasks.fleet import TaskClient
+from tests.extensions.tasks.fleet import PROGRAM, TaskClient
 from tests.extensions.tasks.kill import ANSWER_SECONDS, Killer, Report, Requester
-from tests.extensions.tasks.kill_server import LEASE_SECONDS
 from tests.extensions.tasks.talk import FINISHED
 from tests.transports.http.shared.machines import KEY, Machine, machine
 from trunkline import Server
@@ -28,7 +27,8 @@ from trunkline.server.shared_state import SharedSeal
 __all__ = ["kill_workers"]
 
 WORKERS = 3
-PROGRAM = Path(__file__).parent / "kill_server.py"
+#: Short, so that nothing waits for long.
+LEASE_SECONDS = 2.0
 #: Redis is restarted once for so many kills of workers.
 RESTART_EVERY = 5
 
@@ -50,7 +50,13 @@ class WorkerKiller(Killer):
         self.machines = [self._machine() for _ in range(WORKERS)]
 
     def _machine(self) -> Machine:
-        return self._stack.enter_context(machine(program=PROGRAM, backplane=self._redis.url, log=str(self.log)))
+        options: dict[str, Any] = {
+            "folder": str(self.folder),
+            "backplane": self._redis.url,
+            "lease": LEASE_SECONDS,
+            "forever": True,
+        }
+        return self._stack.enter_context(machine(program=PROGRAM, **options))
 
     async def one_kill(self, http: aiohttp.ClientSession, count: int) -> None:
         """Do this and that for a moment, kill a worker, and start another."""
@@ -96,7 +102,7 @@ class WorkerKiller(Killer):
 
     def records(self) -> list[TaskRecord]:
         """Return all tasks in Redis."""
-        seal, found = SharedSeal(Server("killed", state_keys=[KEY]).seal.texts.for_purpose(b"\x04")), []
+        seal, found = SharedSeal(Server("workers", state_keys=[KEY]).seal.texts.for_purpose(b"\x04")), []
         with Redis(port=self._redis.port) as client:
             for key in client.keys("*value:task:*"):
                 body, (_, _, name) = client.get(key), key.rpartition(b"value:")

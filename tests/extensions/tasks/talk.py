@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.interaction.wire import Peer, Wire
-from tests.server.talk import reach
 from trunkline import Server
 from trunkline.extensions import TASKS
 
@@ -26,8 +25,9 @@ __all__ = [
     "WITH_TASKS",
     "Gate",
     "TaskPeer",
-    "on_http",
+    "at_workshop",
     "opened",
+    "serving",
     "workshop",
 ]
 
@@ -79,6 +79,14 @@ def workshop(task: Any = True, **options: Any) -> tuple[Server, Gate]:
         return n
 
     return server, gate
+
+
+def serving(*functions: Callable[..., Any], task: Any = True, **options: Any) -> Server:
+    """Return a server with functions as tools that can be tasks."""
+    server = Server("s", **options)
+    for function in functions:
+        server.add_tool(function, task=task)
+    return server
 
 
 class TaskPeer:
@@ -146,25 +154,23 @@ class TaskPeer:
 
 @asynccontextmanager
 async def opened(
-    server: Server, revision: str, capabilities: Mapping[str, Any] | None = None
+    server: Server, revision: str, capabilities: Mapping[str, Any] | None = None, *, transport: str = "memory"
 ) -> AsyncIterator[TaskPeer]:
-    """Connect a raw client with tasks to a server in memory; the server is closed at the end."""
+    """Connect a raw client with tasks to a server; the server is closed at the end."""
     declared = {**WITH_TASKS, **(capabilities or {})} if revision == EXTENSION else dict(capabilities or {})
     try:
-        async with reach(server, revision, declared) as peer:
+        async with Wire(transport, revision).open(server, capabilities=declared) as peer:
             yield TaskPeer(peer)
     finally:
         await server.aclose()
 
 
 @asynccontextmanager
-async def on_http(
-    server: Server, revision: str, capabilities: Mapping[str, Any] | None = None, **options: Any
-) -> AsyncIterator[TaskPeer]:
-    """Connect a raw client with tasks to a server over HTTP; the server is closed at the end."""
-    declared = {**WITH_TASKS, **(capabilities or {})} if revision == EXTENSION else dict(capabilities or {})
-    try:
-        async with Wire("http", revision).open(server, capabilities=declared, **options) as peer:
-            yield TaskPeer(peer)
-    finally:
-        await server.aclose()
+async def at_workshop(
+    revision: str, task: Any = True, *, transport: str = "memory", **options: Any
+) -> AsyncIterator[tuple[TaskPeer, Gate]]:
+    """Connect a raw client with tasks to a server with the slow tool ``work``, which may go on at the end."""
+    server, gate = workshop(task, **options)
+    async with opened(server, revision, transport=transport) as peer:
+        yield peer, gate
+        gate.open.set()

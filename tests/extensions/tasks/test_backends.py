@@ -223,26 +223,6 @@ async def compare(walk: list[Operation], clock: FakeClock, backends: list[TaskBa
 # --- single promises --------------------------------------------------------------------------------------------------
 
 
-async def test_a_result_can_be_read_many_times(kind: str) -> None:
-    clock = FakeClock()
-    async with opened(kind, clock) as backend:
-        await backend.create(make_record(), NO_LIMITS)
-        await backend.update("one", lambda record: finish(record, "completed", clock.now(), result=RESULT))
-        seen = [await backend.get("one") for _ in range(3)]
-    assert [each is not None and each.result for each in seen] == [RESULT] * 3
-
-
-@pytest.mark.parametrize("status", ["failed", "cancelled"])
-async def test_a_task_without_a_result_can_be_read(kind: str, status: Any) -> None:
-    clock = FakeClock()
-    async with opened(kind, clock) as backend:
-        await backend.create(make_record(), NO_LIMITS)
-        await backend.update("one", lambda record: finish(record, status, clock.now()))
-        found = await backend.get("one")
-    assert found is not None
-    assert (found.status, found.result) == (status, None)
-
-
 @WITH_CLOCK
 @pytest.mark.parametrize(("seconds", "there"), [(59.0, True), (60.0, False)], ids=["before", "after"])
 async def test_a_result_is_there_until_its_time_is_over(kind: str, seconds: float, there: bool) -> None:
@@ -274,15 +254,6 @@ async def test_the_limit_of_one_caller_is_not_that_of_another(kind: str) -> None
         with pytest.raises(TooManyRequests, match="per_caller") as caught:
             await backend.create(make_record("three", owner="ann"), limits)
     assert caught.value.data == {"limit": "per_caller", "allowed": 1}
-
-
-async def test_a_finished_task_makes_room_for_another_of_its_caller(kind: str) -> None:
-    limits = TaskLimits(per_caller=1)
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record("one"), limits)
-        await backend.update("one", lambda record: finish(record, "completed", 101.0, result=RESULT))
-        await backend.create(make_record("two"), limits)
-        assert await backend.get("two") is not None
 
 
 @WITH_CLOCK
@@ -336,6 +307,15 @@ async def test_changes_made_at_the_same_time_are_all_kept(kind: str) -> None:
         found = await backend.get("one")
     assert found is not None
     assert found.once == {str(number): number for number in range(50)}
+
+
+async def test_a_finished_task_makes_room_for_another_of_its_caller(kind: str) -> None:
+    limits = TaskLimits(per_caller=1)
+    async with opened(kind, FakeClock()) as backend:
+        await backend.create(make_record("one"), limits)
+        await backend.update("one", lambda record: finish(record, "completed", 101.0, result=RESULT))
+        await backend.create(make_record("two"), limits)
+        assert await backend.get("two") is not None
 
 
 async def test_only_the_tasks_of_runners_that_ended_are_taken_over(kind: str) -> None:

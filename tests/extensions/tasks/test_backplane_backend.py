@@ -409,6 +409,21 @@ async def _is_gone(tasks: Any, id: str) -> bool:
     return id not in tasks.runs
 
 
+async def test_a_handler_whose_task_another_worker_took_over_is_stopped() -> None:
+    _, backend = make_store()
+    server, gate = workshop(task=TaskOptions(retry=1), tasks=backend)
+    async with opened(server, EXTENSION) as peer:
+        id = await peer.start()
+        await gate.entered.wait()
+        await backend.update(id, lambda each: replace(each, runner="other"))
+        tasks: Any = server.tasks
+        tasks._others.lease_lost(id)
+        await gate.cancelled.wait()
+        state = await peer.get(id)
+    await backend.aclose()
+    assert state["status"] == "working"
+
+
 async def test_outcomes_that_wait_are_bounded() -> None:
     store, backend = make_store()
     limits = TaskLimits(memory_bytes=10_000)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.scripted_server import DIE, Fail, ManualClock, Scripted, handshake_server, settle, stateless
-from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, OLDER, Gate, workshop
+from tests.client.scripted_server import DIE, Fail, Scripted, handshake_server, stateless
+from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, OLDER, Gate, serving, workshop
 from trunkline import Client, Context, Server
 from trunkline.client import TaskHandle
 from trunkline.errors import (
@@ -23,7 +23,7 @@ from trunkline.errors import (
     RequestTimeout,
     ToolError,
 )
-from trunkline.extensions import TASKS, TaskOptions
+from trunkline.extensions import TASKS
 
 NAME = "io.modelcontextprotocol/tasks"
 TOOL = {"name": "work", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
@@ -106,16 +106,15 @@ async def test_a_task_is_found_again_by_the_next_program(revision: str, tmp_path
 
 @FORMS
 async def test_every_change_of_the_state_is_seen(revision: str) -> None:
-    server, steps = Server("s"), asyncio.Queue[str]()
+    steps = asyncio.Queue[str]()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         while (step := await steps.get()) != "end":
             await ctx.info(step)
         return "done"
 
     seen: list[Any] = []
-    async with Client(server, revision=revision) as client:
+    async with Client(serving(work), revision=revision) as client:
         handle = await client.start_task("work")
         steps.put_nowait("dig")
         async for state in handle.updates():
@@ -123,21 +122,6 @@ async def test_every_change_of_the_state_is_seen(revision: str) -> None:
             steps.put_nowait("end" if len(seen) > 1 else "fill")
     assert seen[-1] == ("completed", "fill")
     assert ("working", "dig") in seen
-
-
-@FORMS
-async def test_questions_are_answered_while_the_changes_are_seen(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
-    async def work(ctx: Context) -> str:
-        return str((await ctx.elicit("Which?", str)).data)
-
-    async with Client(server, revision=revision, elicitation=lambda _: {"value": "red"}) as client:
-        handle = await client.start_task("work")
-        states = [state.status async for state in handle.updates()]
-        result = await handle.result()
-    assert (states[-1], result.data) == ("completed", "red")
 
 
 @FORMS
@@ -177,13 +161,10 @@ async def test_cancelling_an_unknown_task_is_an_error(revision: str) -> None:
 @FORMS
 @pytest.mark.parametrize("how", ["tool", "request"])
 async def test_a_failure_is_raised_as_it_would_be_by_a_call(revision: str, how: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work() -> str:
         raise ToolError("on fire") if how == "tool" else RequestFailed("out of stock", code=-32050, data=[1])
 
-    async with Client(server, revision=revision) as client:
+    async with Client(serving(work), revision=revision) as client:
         handle = await client.start_task("work")
         with pytest.raises(ToolError if how == "tool" else RequestFailed) as caught:
             await handle.result()
@@ -206,9 +187,8 @@ async def test_waiting_for_a_result_may_be_bounded_and_the_task_goes_on(revision
 
 @FORMS
 async def test_a_call_that_becomes_a_task_shows_its_status_as_progress(revision: str) -> None:
-    server, steps = Server("s"), asyncio.Queue[str]()
+    steps = asyncio.Queue[str]()
 
-    @server.tool(task="required")
     async def work(ctx: Context) -> str:
         while (step := await steps.get()) != "end":
             await ctx.report_progress(float(step), 10, f"step {step}")
@@ -221,7 +201,7 @@ async def test_a_call_that_becomes_a_task_shows_its_status_as_progress(revision:
         steps.put_nowait("end" if len(seen) > 1 else "7")
 
     steps.put_nowait("3")
-    async with Client(server, revision=revision) as client:
+    async with Client(serving(work, task="required"), revision=revision) as client:
         result = await client.call_tool("work", on_progress=progress)
     assert result.data == "done"
     assert seen == [(3, 10, "step 3"), (7, 10, "step 7")]
@@ -274,29 +254,6 @@ async def test_the_last_progress_of_a_completed_task_is_reported() -> None:
     assert seen == [(2, 2, "step 2")]
 
 
-@FORMS
-async def test_the_error_of_a_task_that_may_not_ask_is_no_progress(revision: str) -> None:
-    server, told = Server("s"), asyncio.Event()
-
-    @server.tool(task="required")
-    async def bake(ctx: Context) -> str:
-        await ctx.report_progress(2, 2, "step 2")
-        await told.wait()
-        await ctx.elicit("How many candles?", int)
-        return "baked"
-
-    seen: list[Any] = []
-
-    def progress(*each: Any) -> None:
-        seen.append(each)
-        told.set()
-
-    async with Client(server, revision=revision) as client:
-        with pytest.raises((RequestFailed, ToolError)):
-            await client.call_tool("bake", on_progress=progress)
-    assert seen == [(2, 2, "step 2")]
-
-
 async def test_a_poll_interval_larger_than_any_number_is_bounded() -> None:
     server = extension_server({"status": "working"}, {"status": "completed", "result": CONTENT}, poll=10**400)
     async with Client(server) as client:
@@ -326,13 +283,10 @@ async def test_a_caller_that_gives_up_cancels_its_task(revision: str) -> None:
 
 
 async def test_the_meta_of_a_call_reaches_a_required_task_of_the_core() -> None:
-    server = Server("s")
-
-    @server.tool(task="required")
     async def work(ctx: Context) -> str:
         return str(ctx.meta.get("trace"))
 
-    async with Client(server, revision=CORE) as client:
+    async with Client(serving(work, task="required"), revision=CORE) as client:
         first = await client.call_tool("work", meta={"trace": "abc"})
         second = await client.call_tool("work", meta={"trace": "def"})
     assert (first.data, second.data) == ("abc", "def")
@@ -379,32 +333,7 @@ async def test_how_long_a_task_is_kept_can_be_asked_for_in_the_core_form() -> No
     assert 12_500 <= state["ttl"] < 20_000
 
 
-async def test_an_answer_within_the_time_of_the_tool_is_direct() -> None:
-    server, gate = workshop(task=TaskOptions(after=30.0))
-    gate.open.set()
-    async with Client(server, revision=EXTENSION) as client:
-        handle = await client.start_task("work")
-    assert handle.done
-    assert handle.direct is not None
-
-
 # --- with odd servers -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("poll", "seconds"), [(1, 0.02), (5_000, 0.1), (10**9, 0.1)], ids=["tiny", "usual", "huge"])
-async def test_a_young_task_is_looked_at_soon_whatever_the_server_advises(poll: int, seconds: float) -> None:
-    clock = ManualClock()
-    server = extension_server({"status": "working"}, {"status": "completed", "result": CONTENT}, poll=poll)
-    async with Client(server, revision=EXTENSION, clock=clock) as client:
-        calling = asyncio.ensure_future(client.call_tool("work"))
-        await settle()
-        counts = []
-        for step in (seconds * 0.9, seconds * 0.2, 60.0):
-            await clock.advance(step)
-            counts.append(server.methods.count("tasks/get"))
-        result = await calling
-    assert counts == [0, 1, 2]
-    assert result.content[0].text == "done"  # type: ignore[union-attr]
 
 
 async def test_a_question_is_asked_once_however_often_it_is_listed() -> None:
@@ -564,3 +493,21 @@ async def test_the_updates_of_a_task_end_with_who_reads_them() -> None:
         await updates.aclose()  # type: ignore[attr-defined]
     await server.aclose()
     assert handle.status == "input_required"
+
+
+@FORMS
+async def test_a_task_that_ends_quickly_loses_neither_progress_nor_log_messages(revision: str) -> None:
+    server = Server("s")
+
+    @server.tool(task=True)
+    async def work(ctx: Context) -> str:
+        await ctx.report_progress(1, 2, "half")
+        await ctx.info("a log message")
+        await ctx.report_progress(2, 2, "all")
+        return "done"
+
+    progress: list[Any] = []
+    messages: list[Any] = []
+    async with Client(server, revision=revision, logging=lambda params: messages.append(params.data)) as client:
+        await client.call_tool("work", on_progress=lambda *report: progress.append(report))
+    assert (progress, messages) == ([(1, 2, "half"), (2, 2, "all")], ["a log message"])

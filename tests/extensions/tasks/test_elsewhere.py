@@ -1,24 +1,29 @@
-"""Tasks of a file that several processes use: what is done at another one than the one that runs the task."""
+"""Tasks that several processes share, in a file or on a backplane: what is done at another one than the runner."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, Gate, TaskPeer, opened
+from tests.extensions.tasks.talk import CORE, EXTENSION, FINISHED, FORMS, Gate, TaskPeer, opened
 from tests.extensions.tasks.test_polling import job_of
-from tests.server.talk import accept, again, reach
+from tests.extensions.tasks.test_subscriptions import listen, told
+from tests.server.talk import accept, again
 from trunkline import Context, Server
-from trunkline.extensions import SqliteTaskBackend, TaskOptions, TaskSettings
+from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.extensions import SqliteTaskBackend, TaskBackend, TaskOptions, TaskSettings
+from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
 
 ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
-POLLED = TaskSettings(slow_calls="poll", poll_after=0.01)
+Pair = Callable[..., AbstractAsyncContextManager[tuple[TaskPeer, TaskPeer]]]
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +32,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.extensions.tasks.other_processes._LOOK_SECONDS", 0.01)
 
 
-def make(path: Path, gate: Gate, settings: TaskSettings | None = None) -> Server:
-    """Create one of the servers that share a file."""
-    given = settings or TaskSettings()
-    tasks = TaskSettings(backend=path, slow_calls=given.slow_calls, poll_after=given.poll_after)
-    server = Server("s", tasks=tasks, state_keys=["k" * 43])
+def make(backend: TaskBackend | Path, gate: Gate, **settings: Any) -> Server:
+    """Create one of the servers that share tasks."""
+    server = Server("s", tasks=TaskSettings(backend=backend, **settings), state_keys=["k" * 43])
 
     @server.tool(task=TaskOptions(poll=0.05))
     async def ask(ctx: Context) -> str:
@@ -51,18 +54,30 @@ def make(path: Path, gate: Gate, settings: TaskSettings | None = None) -> Server
     return server
 
 
-@asynccontextmanager
-async def pair(
-    path: Path, gate: Gate, revision: str, settings: TaskSettings | None = None
-) -> AsyncIterator[tuple[TaskPeer, TaskPeer]]:
-    """Connect a client to each of two servers with one file; the first runs the tasks."""
-    first, second = make(path, gate, settings), make(path, gate, settings)
-    async with opened(first, revision, ASKS) as here, opened(second, revision, ASKS) as there:
-        yield here, there
+@pytest.fixture(params=["file", "backplane"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    """Return what connects a client to each of two servers that share their tasks; the first runs them."""
+    store = MemoryStore(now=time.time, random=os.urandom)
+
+    @asynccontextmanager
+    async def connect(
+        revision: str, gate: Gate | None = None, **settings: Any
+    ) -> AsyncIterator[tuple[TaskPeer, TaskPeer]]:
+        async with AsyncExitStack() as stack:
+            backends: list[Any] = [tmp_path / "t"] * 2
+            if request.param == "backplane":
+                backends = [BackplaneTaskBackend(MemoryBackplane(store), now=time.time) for _ in range(2)]
+                for backend in backends:
+                    stack.push_async_callback(backend.aclose)
+            servers = [make(backend, gate or Gate(), **settings) for backend in backends]
+            here, there = [await stack.enter_async_context(opened(each, revision, ASKS)) for each in servers]
+            yield here, there
+
+    return connect
 
 
-async def test_a_question_can_be_answered_at_another_process(tmp_path: Path) -> None:
-    async with pair(tmp_path / "t", Gate(), EXTENSION) as (here, there):
+async def test_a_question_can_be_answered_at_another_process(pair: Pair) -> None:
+    async with pair(EXTENSION) as (here, there):
         id = await here.start("ask")
         key, _ = await there.question(id)
         await there.answer(id, key, accept("red"))
@@ -72,50 +87,62 @@ async def test_a_question_can_be_answered_at_another_process(tmp_path: Path) -> 
     assert state["status"] == "completed"
 
 
-async def test_who_waits_at_another_process_is_asked_there(tmp_path: Path) -> None:
-    async with pair(tmp_path / "t", Gate(), CORE) as (here, there):
+async def test_listeners_at_each_process_are_told_of_the_question_and_once_of_the_end(pair: Pair) -> None:
+    async with pair(EXTENSION) as (here, there):
+        id = await here.start("late")
+        for peer in (here, there):
+            _, acknowledged = await listen(peer, id)
+            assert acknowledged["notifications"] == {"taskIds": [id]}
+        asked = [await told(peer, "input_required") for peer in (here, there)]
+        await there.answer(id, next(iter(asked[0]["inputRequests"])), accept("red"))
+        ended = [await told(peer, *FINISHED) for peer in (here, there)]
+        await asyncio.gather(here.peer.settle(), there.peer.settle())
+        ends = [[each["status"] for each in peer.peer.notices("notifications/tasks")] for peer in (here, there)]
+    assert [each["result"]["content"][0]["text"] for each in ended] == ["accept red"] * 2
+    assert [statuses.count("completed") for statuses in ends] == [1, 1]
+
+
+async def test_who_waits_at_another_process_is_asked_there(pair: Pair) -> None:
+    async with pair(CORE) as (here, there):
         id = await here.start("ask")
         await here.until(id, "input_required")
         waiting = await there.peer.send("tasks/result", {"taskId": id})
         asked, question = await there.question(id)
         await there.answer(id, asked, accept("red"))
-        while (message := await there.peer.hear()).get("id") != waiting:
-            pass
+        answer = await there.peer.answer(waiting)
     assert question["params"]["message"] == "Colour?"
     assert question["params"]["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": id}
-    assert message["result"]["content"][0]["text"] == "accept red"
+    assert answer["result"]["content"][0]["text"] == "accept red"
 
 
-async def test_the_result_of_a_job_is_asked_for_at_another_process(tmp_path: Path) -> None:
-    servers = [make(tmp_path / "t", Gate(), POLLED) for _ in range(2)]
-    async with reach(servers[0], EXTENSION, ASKS) as here, reach(servers[1], EXTENSION, ASKS) as there:
-        job = job_of(await here.call("late"))
-        params = {"name": "job_result", "arguments": {"job": job}}
-        asked = await there.result("tools/call", params)
-        while asked.get("resultType") != "input_required":
-            asked = await there.result("tools/call", params)
-        answered = await there.result("tools/call", again(params, asked, accept("red")))
-    for server in servers:
-        await server.aclose()
-    assert answered["content"][0]["text"] == "accept red"
-
-
-async def test_an_error_of_a_client_at_another_process_is_that_of_the_question(tmp_path: Path) -> None:
-    async with pair(tmp_path / "t", Gate(), CORE) as (here, there):
+async def test_an_error_of_a_client_at_another_process_is_that_of_the_question(pair: Pair) -> None:
+    async with pair(CORE) as (here, there):
         id = await here.start("ask")
         await here.until(id, "input_required")
         waiting = await there.peer.send("tasks/result", {"taskId": id})
         asked, _ = await there.question(id)
         await there.peer.say({"jsonrpc": "2.0", "id": asked, "error": {"code": -32603, "message": "no screen"}})
-        while (message := await there.peer.hear()).get("id") != waiting:
-            pass
-    assert message["error"]["message"] == "The client could not answer the question"
+        answer = await there.peer.answer(waiting)
+    assert answer["error"]["message"] == "The client could not answer the question"
+
+
+async def test_the_result_of_a_job_is_asked_for_at_another_process(pair: Pair) -> None:
+    async with pair(EXTENSION, slow_calls="poll", poll_after=0.01) as (here, there):
+        for peer in (here, there):
+            peer.peer.capabilities = dict(ASKS)
+        job = job_of(await here.peer.call("late"))
+        params = {"name": "job_result", "arguments": {"job": job}}
+        asked = await there.peer.result("tools/call", params)
+        while asked.get("resultType") != "input_required":
+            asked = await there.peer.result("tools/call", params)
+        answered = await there.peer.result("tools/call", again(params, asked, accept("red")))
+    assert answered["content"][0]["text"] == "accept red"
 
 
 @FORMS
-async def test_a_task_that_is_cancelled_at_another_process_stops(revision: str, tmp_path: Path) -> None:
+async def test_a_task_that_is_cancelled_at_another_process_stops(revision: str, pair: Pair) -> None:
     gate = Gate()
-    async with pair(tmp_path / "t", gate, revision) as (here, there):
+    async with pair(revision, gate) as (here, there):
         id = await here.start("work")
         await gate.entered.wait()
         await there.cancel(id)
@@ -124,10 +151,11 @@ async def test_a_task_that_is_cancelled_at_another_process_stops(revision: str, 
     assert state["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("pair", ["file"], indirect=True)
 async def test_a_file_that_cannot_be_read_for_a_while_is_read_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with pair(tmp_path / "t", Gate(), EXTENSION) as (here, there):
+    async with pair(EXTENSION) as (here, there):
         id = await here.start("ask")
         key, _ = await there.question(id)
         failed = asyncio.Event()
@@ -155,6 +183,6 @@ async def test_nothing_is_looked_at_when_no_task_runs(tmp_path: Path) -> None:
         id = await peer.start("work")
         gate.open.set()
         await peer.until(id)
-        await asyncio.sleep(0.05)
         assert server.tasks is not None
-        assert not server.tasks._chores  # type: ignore[attr-defined]
+        while server.tasks._chores:  # type: ignore[attr-defined]
+            await peer.peer.settle()

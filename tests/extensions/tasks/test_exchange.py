@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, Gate, TaskPeer, opened
+from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, Gate, TaskPeer, opened, serving
 from tests.server.talk import accept, again
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed
@@ -96,26 +96,6 @@ async def test_a_question_of_the_core_is_related_to_its_task() -> None:
 
 
 @FORMS
-async def test_an_answer_moves_the_task_back_to_work(revision: str) -> None:
-    server, gate = Server("s"), Gate()
-
-    @server.tool(task=True)
-    async def work(ctx: Context) -> str:
-        await ctx.elicit("Which?", str)
-        await gate.wait()
-        return "done"
-
-    async with opened(server, revision, ASKS) as peer:
-        id = await peer.start("work")
-        key, _ = await peer.question(id)
-        await peer.answer(id, key, accept("x"))
-        await gate.entered.wait()
-        state = await peer.get(id)
-        gate.open.set()
-    assert (state["status"], "inputRequests" in state) == ("working", False)
-
-
-@FORMS
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_person_may_say_no(revision: str, action: str) -> None:
     server = Server("s")
@@ -130,15 +110,12 @@ async def test_a_person_may_say_no(revision: str, action: str) -> None:
 
 @FORMS
 async def test_a_model_and_the_roots_can_be_asked_for_in_a_task(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         said = await ctx.sample("Say something")
         roots = await ctx.list_roots()
         return f"{said.text} in {roots[0].uri}"
 
-    async with opened(server, revision, ASKS) as peer:
+    async with opened(serving(work), revision, ASKS) as peer:
         id = await peer.start("work")
         key, first = await peer.question(id)
         text = {"type": "text", "text": "Hello"}
@@ -184,14 +161,11 @@ async def test_an_answer_of_the_wrong_shape_is_an_error_of_the_task_in_the_core_
 
 @FORMS
 async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> int:
         answer = await ctx.elicit("How many?", int, key="n")
         return answer.data or 0
 
-    async with opened(server, revision, ASKS) as peer:
+    async with opened(serving(work), revision, ASKS) as peer:
         id = await peer.start("work")
         first, _ = await peer.question(id)
         await peer.answer(id, first, {"action": "accept", "content": {"value": "many"}})
@@ -240,16 +214,13 @@ async def test_no_key_is_used_for_two_questions(kind: str, tmp_path: Path) -> No
 
 
 async def test_a_key_is_not_used_again_after_its_answer() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         for _ in range(4):
             await ctx.elicit("Again?", str, key="again")
         return "done"
 
     seen: list[str] = []
-    async with opened(server, EXTENSION, ASKS) as peer:
+    async with opened(serving(work), EXTENSION, ASKS) as peer:
         id = await peer.start("work")
         while (state := await peer.until(id, "input_required", "completed"))["status"] == "input_required":
             (key,) = state["inputRequests"]
@@ -259,14 +230,11 @@ async def test_a_key_is_not_used_again_after_its_answer() -> None:
 
 
 async def test_some_answers_leave_the_task_waiting_for_the_rest() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         first, second = await asyncio.gather(ctx.elicit("1", str, key="a"), ctx.elicit("2", str, key="b"))
         return f"{first.data}{second.data}"
 
-    async with opened(server, EXTENSION, ASKS) as peer:
+    async with opened(serving(work), EXTENSION, ASKS) as peer:
         id = await peer.start("work")
         await keys_of(peer, id, 2)
         await peer.answer(id, "b", accept("y"))
@@ -283,24 +251,15 @@ async def test_answers_to_questions_that_are_not_open_are_acknowledged_and_ignor
     async with opened(server, EXTENSION, ASKS) as peer:
         id = await peer.start("work")
         await peer.question(id)
-        await peer.answer(id, "other", accept("no"))
+        unknown = {"taskId": id, "inputResponses": {"other": accept("no")}}
+        acknowledged = await peer.peer.result("tasks/update", unknown)
         still = await peer.get(id)
         await peer.answer(id, "which", accept("red"))
         await peer.until(id)
         await peer.answer(id, "which", accept("blue"))
         outcome = await peer.outcome(id)
+    assert {name: value for name, value in acknowledged.items() if name != "_meta"} == {"resultType": "complete"}
     assert (still["status"], outcome["content"][0]["text"], told) == ("input_required", "red", ["red"])
-
-
-async def test_an_update_is_acknowledged_with_an_empty_result() -> None:
-    server = Server("s")
-    asker(server)
-    async with opened(server, EXTENSION, ASKS) as peer:
-        id = await peer.start("work")
-        await peer.question(id)
-        params = {"taskId": id, "inputResponses": {"which": accept("red")}}
-        result = await peer.peer.result("tasks/update", params)
-    assert {name: value for name, value in result.items() if name != "_meta"} == {"resultType": "complete"}
 
 
 @KINDS
@@ -326,20 +285,21 @@ async def test_of_two_answers_to_one_question_the_first_counts(kind: str, tmp_pa
 @FORMS
 @KINDS
 async def test_a_handler_that_waits_no_longer_withdraws_its_question(revision: str, kind: str, tmp_path: Path) -> None:
-    server, gate = made(kind, tmp_path), Gate()
+    server, gate, late = made(kind, tmp_path), Gate(), asyncio.Event()
 
     @server.tool(task=True)
     async def work(ctx: Context) -> str:
-        try:
-            async with asyncio.timeout(2.0):
-                await ctx.elicit("Quick?", str, key="quick")
-        except TimeoutError:
-            await gate.wait()
+        asking = asyncio.ensure_future(ctx.elicit("Quick?", str, key="quick"))
+        await late.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        await gate.wait()
         return "done without"
 
     async with opened(server, revision, ASKS) as peer:
         id = await peer.start("work")
         key, _ = await peer.question(id)
+        late.set()
         await gate.entered.wait()
         state = await peer.get(id)
         await peer.answer(id, key, accept("late"))
@@ -387,18 +347,6 @@ async def test_an_answer_that_meets_the_cancellation_changes_nothing(revision: s
         await peer.peer.settle()
     # The answer may be stored first, if looking the task up takes longer; the task stays cancelled all the same.
     assert (state["status"], told) in (("cancelled", []), ("cancelled", ["late"]))
-
-
-@FORMS
-async def test_cancelling_ends_a_task_that_waits_for_input(revision: str) -> None:
-    server = Server("s")
-    told = asker(server)
-    async with opened(server, revision, ASKS) as peer:
-        id = await peer.start("work")
-        await peer.question(id)
-        await peer.cancel(id)
-        state = await peer.until(id)
-    assert (state["status"], "inputRequests" in state, told) == ("cancelled", False, [])
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -470,9 +418,8 @@ async def test_once_calls_a_function_once_and_keeps_plain_data(revision: str, ki
 
 
 async def test_what_was_asked_in_rounds_is_known_to_the_task() -> None:
-    server, calls = Server("s"), list[str]()
+    calls = list[str]()
 
-    @server.tool(task=TaskOptions(after=None))
     async def work(ctx: Context) -> str:
         await ctx.once("begin", lambda: calls.append("begin"))
         first = await ctx.elicit("First?", str, key="q")
@@ -482,7 +429,7 @@ async def test_what_was_asked_in_rounds_is_known_to_the_task() -> None:
         same = await ctx.elicit("Second?", str, key="q")
         return f"{first.data} {second.data} {same.data}"
 
-    async with opened(server, EXTENSION, ASKS) as peer:
+    async with opened(serving(work, task=TaskOptions(after=None)), EXTENSION, ASKS) as peer:
         params = {"name": "work", "arguments": {}}
         asked = await peer.peer.result("tools/call", params)
         task = await peer.peer.result("tools/call", again(params, asked, accept("one")))
@@ -497,9 +444,8 @@ async def test_what_was_asked_in_rounds_is_known_to_the_task() -> None:
 
 
 async def test_a_call_that_asks_when_its_time_is_over_asks_in_its_result() -> None:
-    server, gate = Server("s"), Gate()
+    gate = Gate()
 
-    @server.tool(task=TaskOptions(after=0.02))
     async def work(ctx: Context) -> str:
         async def slow() -> str:
             await gate.wait()
@@ -509,7 +455,7 @@ async def test_a_call_that_asks_when_its_time_is_over_asks_in_its_result() -> No
         answer, _ = await asyncio.gather(ctx.elicit("Sure?", bool), ctx.once("pay", slow))
         return str(answer.data)
 
-    async with opened(server, EXTENSION, ASKS) as peer:
+    async with opened(serving(work, task=TaskOptions(after=0.02)), EXTENSION, ASKS) as peer:
         id = await peer.peer.send("tools/call", {"name": "work", "arguments": {}})
         await gate.entered.wait()
         asyncio.get_running_loop().call_later(0.05, gate.open.set)
@@ -524,21 +470,17 @@ async def test_a_call_that_asks_when_its_time_is_over_asks_in_its_result() -> No
 
 @FORMS
 async def test_the_context_of_a_task_knows_its_caller(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         return f"{ctx.client.revision} {ctx.client.supports('roots')} {ctx.cancelled} {ctx.round} {ctx.transport}"
 
-    async with opened(server, revision, ASKS) as peer:
+    async with opened(serving(work), revision, ASKS) as peer:
         outcome = await peer.outcome(await peer.start("work"))
     assert outcome["content"][0]["text"] == f"{revision} True False 0 memory"
 
 
 async def test_a_request_that_must_leave_at_once_cannot_be_sent_from_a_task() -> None:
-    server, told = Server("s"), list[str]()
+    told = list[str]()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         from trunkline.connection import Timeouts
         from trunkline.errors import ConnectionLost
@@ -549,6 +491,6 @@ async def test_a_request_that_must_leave_at_once_cannot_be_sent_from_a_task() ->
             told.append(str(error))
         return "done"
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         await peer.outcome(await peer.start("work"))
     assert told == ["the call became a task, so no request can be sent on its exchange"]

@@ -18,14 +18,16 @@ from tests.extensions.tasks.talk import (
     FINISHED,
     FORMS,
     Gate,
-    on_http,
+    at_workshop,
+    opened,
+    serving,
     workshop,
 )
 from tests.interaction.web import served
 from tests.server.talk import accept
 from trunkline import Client, Context, Server, StaticTokens
-from trunkline.errors import InvalidParams, MethodNotFound, RequestFailed
-from trunkline.extensions import TASKS, TaskLimits, TaskOptions, TaskSettings
+from trunkline.errors import InvalidParams
+from trunkline.extensions import TASKS
 from trunkline.transports.http.server.serve import serve
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -47,23 +49,10 @@ async def listening(server: Server) -> AsyncIterator[str]:
 
 
 @FORMS
-async def test_a_task_is_created_followed_and_read(revision: str) -> None:
-    server, gate = workshop()
-    async with on_http(server, revision) as peer:
-        id = await peer.start("work", n=4)
-        state = await peer.get(id)
-        gate.open.set()
-        outcome = await peer.outcome(id)
-    assert (state["status"], outcome["content"][0]["text"]) == ("working", "4")
-
-
-@FORMS
 async def test_the_state_of_a_task_is_one_json_body(revision: str) -> None:
-    server, gate = workshop()
-    async with on_http(server, revision) as peer:
+    async with at_workshop(revision, transport="http") as (peer, _):
         await peer.get(await peer.start())
         kinds = [reply.kind for reply in peer.peer.carrier.replies[-2:]]  # type: ignore[attr-defined]
-        gate.open.set()
     # 2025-11-25: servers SHOULD NOT upgrade to a stream in response to tasks/get.
     assert kinds == ["application/json"] * 2
 
@@ -71,8 +60,7 @@ async def test_the_state_of_a_task_is_one_json_body(revision: str) -> None:
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @pytest.mark.parametrize("name", ["another", "x"], ids=["wrong", "short"])
 async def test_the_name_header_is_the_id_of_the_task(method: str, name: str | None) -> None:
-    server, gate = workshop()
-    async with on_http(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, transport="http") as (peer, _):
         id = await peer.start()
         web: Any = peer.peer.carrier
         message = peer.peer.request_of(method, {"taskId": id, "inputResponses": {}}, id=9)
@@ -82,7 +70,6 @@ async def test_the_name_header_is_the_id_of_the_task(method: str, name: str | No
         )
         refused = await web.exchange("POST", wrong, data=json.dumps(message).encode())
         accepted = await web.exchange("POST", right, data=json.dumps(message).encode())
-        gate.open.set()
     assert right["Mcp-Name"] == id
     assert (refused.status, refused.messages[0]["error"]["code"]) == (400, -32020)
     assert "result" in accepted.messages[0]
@@ -125,15 +112,14 @@ async def test_our_client_names_the_task_in_the_header() -> None:
 
 async def test_progress_of_the_core_form_arrives_on_the_stream_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.extensions.tasks.service.FIRST_POLL", 0.0)
-    server, gate = Server("s"), Gate()
+    gate = Gate()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await gate.wait()
         await ctx.report_progress(1, 2, "half")
         return "done"
 
-    async with on_http(server, CORE) as peer:
+    async with opened(serving(work), CORE, transport="http") as peer:
         task = await peer.create("work", meta={"progressToken": "p"})
         gate.open.set()
         progress = await peer.peer.notice("notifications/progress")
@@ -143,13 +129,10 @@ async def test_progress_of_the_core_form_arrives_on_the_stream_of_the_session(mo
 
 
 async def test_a_question_of_the_core_form_is_asked_on_the_request_for_the_result() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         return str((await ctx.elicit("Which?", str)).data)
 
-    async with on_http(server, CORE, ASKS) as peer:
+    async with opened(serving(work), CORE, ASKS, transport="http") as peer:
         id = await peer.start("work")
         await peer.until(id, "input_required")
         assert not [each for each in peer.peer.heard if each.get("method") == "elicitation/create"]
@@ -162,13 +145,10 @@ async def test_a_question_of_the_core_form_is_asked_on_the_request_for_the_resul
 
 
 async def test_a_client_that_left_the_request_for_the_result_is_asked_again() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         return str((await ctx.elicit("Which?", str)).data)
 
-    async with on_http(server, CORE, ASKS) as peer:
+    async with opened(serving(work), CORE, ASKS, transport="http") as peer:
         id = await peer.start("work")
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         first, _ = await peer.question(id)
@@ -184,16 +164,6 @@ async def test_a_client_that_left_the_request_for_the_result_is_asked_again() ->
 # --- callers that leave -----------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_leaves_before_its_call_is_a_task_stops_the_handler() -> None:
-    server, gate = workshop(task=TaskOptions(after=30.0))
-    async with on_http(server, EXTENSION) as peer:
-        id = await peer.peer.send("tools/call", {"name": "work", "arguments": {}})
-        await gate.entered.wait()
-        # The stateless way to cancel: the connection is closed.
-        await peer.peer.tell("notifications/cancelled", {"requestId": id})
-        await gate.cancelled.wait()
-
-
 @FORMS
 async def test_a_caller_that_leaves_its_task_does_not_stop_it(revision: str) -> None:
     server, gate = workshop()
@@ -207,29 +177,12 @@ async def test_a_caller_that_leaves_its_task_does_not_stop_it(revision: str) -> 
     assert (result.data, gate.cancelled.is_set()) == (5, False)
 
 
-@pytest.mark.parametrize("revision", ALL)
+@FORMS
 async def test_a_plain_caller_that_leaves_stops_its_held_call(revision: str) -> None:
     server, gate = workshop()
     async with listening(server) as url, Client(url, revision=revision, extensions={TASKS: None}) as client:
         calling = asyncio.ensure_future(client.call_tool("work"))
         await gate.entered.wait()
-        calling.cancel()
-        await gate.cancelled.wait()
-
-
-@FORMS
-async def test_giving_up_a_call_that_became_a_task_cancels_the_task(revision: str) -> None:
-    polled = asyncio.Event()
-
-    async def note(request: Any, call_next: Any) -> Any:
-        if request.method == "tasks/get":
-            polled.set()
-        return await call_next(request)
-
-    server, gate = workshop(task="required", middleware=[note])
-    async with listening(server) as url, Client(url, revision=revision) as client:
-        calling = asyncio.ensure_future(client.call_tool("work"))
-        await polled.wait()
         calling.cancel()
         await gate.cancelled.wait()
 
@@ -256,9 +209,8 @@ async def two_callers(server: Server, revision: str) -> AsyncIterator[tuple[Clie
     ],
     ids=lambda each: each.replace("/", "-"),
 )
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_the_task_of_another_caller_does_not_exist(revision: str, method: str, kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(auth=TOKENS, **({"tasks": tmp_path / "t"} if kind == "sqlite" else {}))
+async def test_the_task_of_another_caller_does_not_exist(revision: str, method: str) -> None:
+    server, gate = workshop(auth=TOKENS)
     async with two_callers(server, revision) as (ann, bob):
         handle = await ann.start_task("work")
         with pytest.raises(InvalidParams) as theirs:
@@ -276,7 +228,7 @@ async def test_the_task_of_another_caller_cannot_be_watched() -> None:
     server, gate = workshop(auth=TOKENS)
     async with listening(server) as url, Client(url, auth="ann-token") as ann:
         mine = (await ann.start_task("work")).id
-        async with on_http(server, EXTENSION) as peer:
+        async with opened(server, EXTENSION, transport="http") as peer:
             peer.peer.carrier.extra["Authorization"] = "Bearer bob-token"  # type: ignore[attr-defined]
             own = await peer.start()
             await peer.peer.send("subscriptions/listen", {"notifications": {"taskIds": [mine, own]}})
@@ -300,45 +252,12 @@ async def test_a_caller_lists_its_own_tasks() -> None:
 
 
 async def test_callers_that_cannot_be_told_apart_list_nothing() -> None:
-    server, gate = workshop()
-    async with on_http(server, CORE) as peer:
+    async with at_workshop(CORE, transport="http") as (peer, _):
         await peer.start()
         declared = (await peer.peer.met())["capabilities"]["tasks"]
         error = await peer.peer.error("tasks/list")
-        gate.open.set()
     assert declared == {"cancel": {}, "requests": {"tools": {"call": {}}}}
     assert error["code"] == -32601
-
-
-async def test_callers_with_a_name_may_list() -> None:
-    server, _ = workshop(auth=TOKENS)
-    async with listening(server) as url, Client(url, revision=CORE, auth="ann-token") as client:
-        assert "list" in client.server_capabilities["tasks"]
-        assert (await client.request("tasks/list"))["tasks"] == []
-
-
-@FORMS
-async def test_one_caller_cannot_use_up_the_tasks_of_another(revision: str) -> None:
-    server, gate = workshop(auth=TOKENS, tasks=TaskSettings(limits=TaskLimits(per_caller=1)))
-    async with two_callers(server, revision) as (ann, bob):
-        await ann.start_task("work")
-        with pytest.raises(RequestFailed, match="Too many tasks"):
-            await ann.start_task("work")
-        handle = await bob.start_task("work")
-        gate.open.set()
-        await handle.result()
-
-
-@FORMS
-async def test_a_caller_keeps_its_tasks_when_its_token_changes(revision: str) -> None:
-    tokens = StaticTokens({"old": {"subject": "ann", "scopes": "a"}, "new": {"subject": "ann", "scopes": "a b"}})
-    server, gate = workshop(auth=tokens)
-    async with listening(server) as url:
-        async with Client(url, revision=revision, auth="old") as client:
-            id = (await client.start_task("work")).id
-        gate.open.set()
-        async with Client(url, revision=revision, auth="new") as client:
-            assert (await client.task(id, tool="work").result()).data == 1
 
 
 async def test_an_anonymous_caller_does_not_see_the_task_of_a_principal(tmp_path: Path) -> None:
@@ -357,52 +276,18 @@ async def test_an_anonymous_caller_does_not_see_the_task_of_a_principal(tmp_path
 
 @pytest.mark.parametrize("revision", ALL)
 async def test_our_client_calls_a_slow_tool_in_every_revision(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(n: int, ctx: Context) -> int:
         answer = await ctx.elicit("Sure?", bool) if revision >= "2025-06-18" else None
         await ctx.report_progress(1, 2, "half")
         return n if answer is None or answer.data else 0
 
     seen: list[Any] = []
-    async with listening(server) as url:
+    async with listening(serving(work)) as url:
         options: Any = {"elicitation": lambda _: {"value": True}, "on_progress": lambda *each: seen.append(each)}
         async with Client(url, revision=revision, **options) as client:
             result = await client.call_tool("work", {"n": 3})
     assert result.content[0].text == "3"  # type: ignore[union-attr]
     assert len(seen) == 1
-
-
-@FORMS
-async def test_our_client_answers_the_questions_of_a_required_task(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task="required")
-    async def work(ctx: Context) -> str:
-        first = await ctx.elicit("First?", str)
-        second = await ctx.elicit("Second?", str)
-        return f"{first.data} {second.data}"
-
-    asked: list[str] = []
-
-    def answer(request: Any) -> Any:
-        asked.append(request.message)
-        return {"value": request.message.lower()}
-
-    async with listening(server) as url, Client(url, revision=revision, elicitation=answer) as client:
-        result = await client.call_tool("work")
-    assert result.data == "first? second?"
-    assert asked == ["First?", "Second?"]
-
-
-async def test_a_tool_that_needs_a_task_is_found_out_from_the_list() -> None:
-    server, gate = workshop(task="required")
-    gate.open.set()
-    async with listening(server) as url, Client(url, revision=CORE) as client:
-        assert (await client.call_tool("work", {"n": 2})).data == 2
-        with pytest.raises(MethodNotFound):
-            await client.request("tools/call", {"name": "work", "arguments": {}})
 
 
 # --- the end of a server ----------------------------------------------------------------------------------------------
@@ -424,15 +309,3 @@ async def test_stopping_waits_for_tasks_that_would_be_lost() -> None:
     await server.aclose()
     assert not done
     assert not gate.cancelled.is_set()
-
-
-async def test_stopping_leaves_durable_tasks_to_the_next_process(tmp_path: Path) -> None:
-    server, gate = workshop(tasks=tmp_path / "t")
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(server.run_async("http", port=0, started=started.set_result, log_level=None))
-    async with Client(f"{await started}/mcp") as client:
-        await client.start_task("work")
-        await gate.entered.wait()
-    running.cancel()
-    await asyncio.wait([running])
-    assert gate.cancelled.is_set()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import ALL, EXTENSION, Gate, opened, workshop
+from tests.extensions.tasks.talk import ALL, EXTENSION, Gate, opened, serving, workshop
 from tests.interaction.wire import Peer
 from tests.server.talk import reach
-from trunkline import Client, Context, Server
+from trunkline import Client, Context
 from trunkline.extensions import TASKS, TaskOptions
 from trunkline.testing.clock import FakeClock
 
@@ -72,15 +72,13 @@ async def test_a_tool_without_tasks_is_left_alone() -> None:
 @EVERY
 async def test_a_tool_that_reports_itself_is_not_spoken_for(revision: str) -> None:
     clock, steps = FakeClock(), asyncio.Queue[float]()
-    server = Server("s", clock=clock)
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         while (step := await steps.get()) < 100:
             await ctx.report_progress(step, 100)
         return "done"
 
-    async with reach(server, revision) as peer:
+    async with reach(serving(work, clock=clock), revision) as peer:
         id = await call(peer)
         seen = []
         for step in (5.0, 6.0):
@@ -109,16 +107,15 @@ async def test_it_ends_with_the_call() -> None:
 
 async def test_it_ends_when_the_call_becomes_a_task() -> None:
     clock, going = FakeClock(), asyncio.Event()
-    server, gate = Server("s", clock=clock), Gate()
+    gate = Gate()
 
-    @server.tool(task=TaskOptions(after=None))
     async def work(ctx: Context) -> str:
         await going.wait()
         await ctx.continue_as_task()
         await gate.wait()
         return "done"
 
-    async with opened(server, EXTENSION) as peer:
+    async with opened(serving(work, task=TaskOptions(after=None), clock=clock), EXTENSION) as peer:
         id = await call(peer.peer)
         await peer.peer.settle()
         held = await pass_time(peer.peer, clock, 10.0)
@@ -126,7 +123,6 @@ async def test_it_ends_when_the_call_becomes_a_task() -> None:
         task = (await peer.peer.answer(id))["result"]
         later = await pass_time(peer.peer, clock, 60.0)
         state = await peer.get(task["taskId"])
-        gate.open.set()
     assert [message for _, message in held] == ["still running (10 s)"]
     assert later == held
     assert "statusMessage" not in state

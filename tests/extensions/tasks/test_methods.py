@@ -9,14 +9,30 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import CORE, DECLARES_NOTHING, EXTENSION, FORMS, OLDER, Gate, opened, workshop
+from tests.extensions.tasks.talk import (
+    CORE,
+    DECLARES_NOTHING,
+    EXTENSION,
+    FORMS,
+    PLAIN,
+    Gate,
+    TaskPeer,
+    at_workshop,
+    opened,
+    serving,
+    workshop,
+)
 from tests.server.talk import reach
 from trunkline import Context, Server
-from trunkline.extensions import TaskOptions
 from trunkline.protocol.limits import Limits
 
 RELATED = "io.modelcontextprotocol/related-task"
 KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
+METHODS = ["tasks/get", "tasks/update", "tasks/result", "tasks/cancel", "tasks/list"]
+SERVED = {
+    CORE: {"tasks/get", "tasks/result", "tasks/cancel", "tasks/list"},
+    EXTENSION: {"tasks/get", "tasks/update", "tasks/cancel"},
+}
 
 
 def options(kind: str, folder: Path) -> dict[str, Any]:
@@ -27,68 +43,45 @@ def options(kind: str, folder: Path) -> dict[str, Any]:
 # --- which revision has which methods ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", OLDER)
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/result", "tasks/cancel", "tasks/list"])
-async def test_older_revisions_have_no_tasks(revision: str, method: str) -> None:
-    server, _ = workshop()
-    async with reach(server, revision) as peer:
-        assert (await peer.error(method, {"taskId": "x", "inputResponses": {}}))["code"] == -32601
-
-
-@pytest.mark.parametrize(
-    ("revision", "method"),
-    [(CORE, "tasks/update"), (EXTENSION, "tasks/result"), (EXTENSION, "tasks/list")],
-    ids=["core-update", "extension-result", "extension-list"],
-)
-async def test_each_form_has_its_own_methods(revision: str, method: str) -> None:
-    server, _ = workshop()
-    async with opened(server, revision) as peer:
-        error = await peer.peer.error(method, {"taskId": "x", "inputResponses": {}})
-    assert error["code"] == -32601
+@PLAIN
+async def test_each_form_has_its_own_methods_and_older_revisions_have_none(revision: str) -> None:
+    params = {"taskId": "x", "inputResponses": {}}
+    async with at_workshop(revision) as (peer, _):
+        answers = {method: await peer.peer.request(method, params) for method in METHODS}
+    served = {method for method, answer in answers.items() if answer.get("error", {}).get("code") != -32601}
+    assert served == SERVED.get(revision, set())
 
 
 @FORMS
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
-async def test_a_server_without_tasks_has_none_of_their_methods(revision: str, method: str) -> None:
-    server, _ = workshop(task=False)
-    async with opened(server, revision) as peer:
-        assert (await peer.peer.error(method, {"taskId": "x"}))["code"] == -32601
+async def test_a_server_without_tasks_has_none_of_their_methods(revision: str) -> None:
+    async with at_workshop(revision, task=False) as (peer, _):
+        codes = [(await peer.peer.error(method, {"taskId": "x"}))["code"] for method in ("tasks/get", "tasks/cancel")]
+    assert codes == [-32601] * 2
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 async def test_a_client_without_the_extension_is_told_what_is_missing(method: str) -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, _):
         id = await peer.start()
         error = await peer.peer.error(method, {"taskId": id, "inputResponses": {}}, meta=DECLARES_NOTHING)
-        gate.open.set()
     assert error["code"] == -32021
     assert error["data"] == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 
 
-@pytest.mark.parametrize(
-    ("revision", "method"),
-    [
-        *((CORE, each) for each in ("tasks/get", "tasks/result", "tasks/cancel")),
-        *((EXTENSION, each) for each in ("tasks/get", "tasks/update", "tasks/cancel")),
-    ],
-    ids=lambda each: each.replace("/", "-"),
-)
-async def test_an_unknown_task_is_an_invalid_param(revision: str, method: str) -> None:
-    server, _ = workshop()
-    async with opened(server, revision) as peer:
-        error = await peer.peer.error(method, {"taskId": "x", "inputResponses": {}})
-    assert error["code"] == -32602
-    assert "Task not found" in error["message"]
+@FORMS
+async def test_an_unknown_task_is_an_invalid_param(revision: str) -> None:
+    params = {"taskId": "x", "inputResponses": {}}
+    async with at_workshop(revision) as (peer, _):
+        errors = [await peer.peer.error(method, params) for method in SERVED[revision] - {"tasks/list"}]
+    assert [(error["code"], "Task not found" in error["message"]) for error in errors] == [(-32602, True)] * 3
 
 
 # --- the state --------------------------------------------------------------------------------------------------------
 
 
 async def test_the_state_of_the_extension_has_the_result_inside() -> None:
-    server, gate = workshop()
-    gate.open.set()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, gate):
+        gate.open.set()
         state = await peer.until(await peer.start("work", n=3))
     assert state["resultType"] == "complete"
     assert state["result"]["content"] == [{"type": "text", "text": "3"}]
@@ -96,58 +89,30 @@ async def test_the_state_of_the_extension_has_the_result_inside() -> None:
 
 
 async def test_the_state_of_the_core_has_no_result_and_no_relation() -> None:
-    server, gate = workshop()
-    gate.open.set()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, gate):
+        gate.open.set()
         state = await peer.until(await peer.start("work", n=3))
     assert state.keys() == {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
-
-
-@FORMS
-async def test_times_are_iso_8601_and_the_last_one_grows(revision: str) -> None:
-    server, gate = workshop()
-    async with opened(server, revision) as peer:
-        first = await peer.create("work")
-        gate.open.set()
-        last = await peer.until(first["taskId"])
-    assert first["createdAt"] == last["createdAt"]
-    assert first["createdAt"].endswith("Z")
-    assert first["lastUpdatedAt"] <= last["lastUpdatedAt"]
-
-
-@FORMS
-@KINDS
-async def test_reading_a_result_never_deletes_it(revision: str, kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
-    gate.open.set()
-    async with opened(server, revision) as peer:
-        id = await peer.start()
-        outcomes = [await peer.outcome(id) for _ in range(3)]
-    assert outcomes[0]["content"] == outcomes[1]["content"] == outcomes[2]["content"]
 
 
 # --- the result, in the core form -------------------------------------------------------------------------------------
 
 
 async def test_a_result_is_related_to_its_task() -> None:
-    server, gate = workshop()
-    gate.open.set()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, gate):
+        gate.open.set()
         id = await peer.start()
         result = await peer.outcome(id)
     assert result["_meta"] == {RELATED: {"taskId": id}}
 
 
 async def test_a_result_keeps_the_meta_of_the_tool() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work() -> Any:
         from trunkline.server import ToolResult
 
         return ToolResult("done", meta={"cost": 3})
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         id = await peer.start("work")
         result = await peer.outcome(id)
     assert result["_meta"] == {"cost": 3, RELATED: {"taskId": id}}
@@ -155,8 +120,7 @@ async def test_a_result_keeps_the_meta_of_the_tool() -> None:
 
 @KINDS
 async def test_a_result_is_waited_for(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, gate):
         id = await peer.start("work", n=9)
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         await peer.peer.settle()
@@ -166,20 +130,9 @@ async def test_a_result_is_waited_for(kind: str, tmp_path: Path) -> None:
     assert answer["result"]["content"][0]["text"] == "9"
 
 
-async def test_polling_goes_on_while_a_result_is_waited_for() -> None:
-    server, gate = workshop()
-    async with opened(server, CORE) as peer:
-        id = await peer.start()
-        waiting = await peer.peer.send("tasks/result", {"taskId": id})
-        assert (await peer.get(id))["status"] == "working"
-        gate.open.set()
-        assert "result" in await peer.peer.answer(waiting)
-
-
 @KINDS
 async def test_waiting_for_the_result_of_a_cancelled_task_ends(kind: str, tmp_path: Path) -> None:
-    server, _ = workshop(**options(kind, tmp_path))
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, _):
         id = await peer.start()
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         await peer.cancel(id)
@@ -188,8 +141,7 @@ async def test_waiting_for_the_result_of_a_cancelled_task_ends(kind: str, tmp_pa
 
 
 async def test_giving_up_the_wait_for_a_result_leaves_the_task_alone() -> None:
-    server, gate = workshop()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, gate):
         id = await peer.start()
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         await peer.peer.tell("notifications/cancelled", {"requestId": waiting})
@@ -199,11 +151,9 @@ async def test_giving_up_the_wait_for_a_result_leaves_the_task_alone() -> None:
 
 
 async def test_the_relation_in_a_request_about_a_task_is_ignored() -> None:
-    server, gate = workshop()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, _):
         id = await peer.start()
         state = await peer.peer.result("tasks/get", {"taskId": id}, meta={RELATED: {"taskId": "other"}})
-        gate.open.set()
     assert state["taskId"] == id
 
 
@@ -212,8 +162,7 @@ async def test_the_relation_in_a_request_about_a_task_is_ignored() -> None:
 
 @KINDS
 async def test_a_task_of_the_core_is_cancelled_before_the_answer(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, gate):
         id = await peer.start()
         await gate.entered.wait()
         result = (await peer.cancel(id))["result"]
@@ -226,8 +175,7 @@ async def test_a_task_of_the_core_is_cancelled_before_the_answer(kind: str, tmp_
 
 @KINDS
 async def test_cancelling_a_task_of_the_extension_is_acknowledged(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, **options(kind, tmp_path)) as (peer, gate):
         id = await peer.start()
         await gate.entered.wait()
         result = (await peer.cancel(id))["result"]
@@ -265,9 +213,6 @@ async def test_a_cancelled_task_stays_cancelled_whatever_its_handler_does(
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 async def test_a_finished_task_of_the_core_cannot_be_cancelled(status: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work() -> str:
         if status == "failed":
             raise ValueError
@@ -275,7 +220,7 @@ async def test_a_finished_task_of_the_core_cannot_be_cancelled(status: str) -> N
             await asyncio.Event().wait()
         return "done"
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         id = await peer.start("work")
         if status == "cancelled":
             await peer.cancel(id)
@@ -285,9 +230,8 @@ async def test_a_finished_task_of_the_core_cannot_be_cancelled(status: str) -> N
 
 
 async def test_cancelling_a_finished_task_of_the_extension_changes_nothing() -> None:
-    server, gate = workshop()
-    gate.open.set()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, gate):
+        gate.open.set()
         id = await peer.start()
         before = await peer.until(id)
         answer = await peer.cancel(id)
@@ -323,8 +267,7 @@ async def test_cancelling_and_finishing_at_once_gives_one_end(revision: str, kin
 
 @FORMS
 async def test_cancelling_twice_at_once_is_one_cancellation(revision: str) -> None:
-    server, gate = workshop()
-    async with opened(server, revision) as peer:
+    async with at_workshop(revision) as (peer, gate):
         id = await peer.start()
         await gate.entered.wait()
         both = [await peer.peer.send("tasks/cancel", {"taskId": id}) for _ in range(2)]
@@ -336,53 +279,44 @@ async def test_cancelling_twice_at_once_is_one_cancellation(revision: str) -> No
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-@KINDS
-async def test_a_list_has_all_tasks_oldest_first(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
-    async with opened(server, CORE) as peer:
+async def test_a_list_has_all_tasks_oldest_first() -> None:
+    async with at_workshop(CORE) as (peer, _):
         ids = [await peer.start() for _ in range(3)]
         listed = await peer.peer.result("tasks/list")
-        gate.open.set()
     assert [each["taskId"] for each in listed["tasks"]] == ids
     assert "nextCursor" not in listed
     assert listed["tasks"][0].keys() >= {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl"}
 
 
-@KINDS
-async def test_a_long_list_comes_in_pages(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path), limits=Limits(page_size=2))
-    async with opened(server, CORE) as peer:
+async def test_a_long_list_comes_in_pages() -> None:
+    async with at_workshop(CORE, limits=Limits(page_size=2)) as (peer, _):
         ids = [await peer.start() for _ in range(5)]
         pages, cursor = list[Any](), None
         while cursor is not None or not pages:
             pages.append(await peer.peer.result("tasks/list", {} if cursor is None else {"cursor": cursor}))
             cursor = pages[-1].get("nextCursor")
-        gate.open.set()
     assert [len(page["tasks"]) for page in pages] == [2, 2, 1]
     assert [each["taskId"] for page in pages for each in page["tasks"]] == ids
 
 
-@pytest.mark.parametrize("cursor", ["", "!", "bm90", "W10", "WzEsIDJd"])
+@pytest.mark.parametrize("cursor", ["", "!", "bm90", "W10", "WzEsIDJd", "WzFlMzA4LCAieCJd", "Wy0xLCAieCJd"])
 async def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
-    server, _ = workshop()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, _):
         assert (await peer.peer.error("tasks/list", {"cursor": cursor}))["code"] == -32602
 
 
 async def test_a_list_shows_what_a_task_says_now() -> None:
-    server, gate = Server("s"), Gate()
+    gate = Gate()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.info("digging")
         await gate.wait()
         return "done"
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         await peer.start("work")
         await gate.entered.wait()
         (task,) = (await peer.peer.result("tasks/list"))["tasks"]
-        gate.open.set()
     assert task["statusMessage"] == "digging"
 
 
@@ -392,8 +326,7 @@ async def test_a_list_shows_what_a_task_says_now() -> None:
 async def test_the_client_is_notified_of_every_change_with_the_whole_state(monkeypatch: pytest.MonkeyPatch) -> None:
     # A task that is over before its client would look for the first time needs no notification.
     monkeypatch.setattr("trunkline.extensions.tasks.service.FIRST_POLL", 0.0)
-    server, gate = workshop()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE) as (peer, gate):
         id = await peer.start()
         gate.open.set()
         notice = await peer.peer.notice("notifications/tasks/status")
@@ -404,15 +337,14 @@ async def test_the_client_is_notified_of_every_change_with_the_whole_state(monke
 
 
 async def test_progress_keeps_its_token_and_is_related_to_the_task() -> None:
-    server, gate = Server("s"), Gate()
+    gate = Gate()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await gate.wait()
         await ctx.report_progress(1, 4, "digging")
         return "done"
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         task = await peer.create("work", meta={"progressToken": 77})
         gate.open.set()
         notice = await peer.peer.notice("notifications/progress")
@@ -423,14 +355,11 @@ async def test_progress_keeps_its_token_and_is_related_to_the_task() -> None:
 
 
 async def test_progress_without_a_token_is_the_status_alone() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.report_progress(1, 4, "digging")
         return "done"
 
-    async with opened(server, CORE) as peer:
+    async with opened(serving(work), CORE) as peer:
         state = await peer.until(await peer.start("work"))
         await peer.peer.settle()
         notices = peer.peer.notices("notifications/progress")
@@ -438,19 +367,18 @@ async def test_progress_without_a_token_is_the_status_alone() -> None:
 
 
 async def test_a_notification_of_the_handler_reaches_the_session() -> None:
-    server, gate = Server("s"), Gate()
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.notify("example/found", {"what": "gold"})
         await ctx.notify("example/more")
         return "done"
 
-    async with opened(server, CORE) as peer:
+    server = serving(work)
+    async with reach(server, CORE) as raw:
+        peer = TaskPeer(raw)
         id = await peer.start("work")
         await peer.until(id)
-        found = [await peer.peer.notice(each) for each in ("example/found", "example/more")]
-        gate.open.set()
+        found = [await raw.notice(each) for each in ("example/found", "example/more")]
+    await server.aclose()
     related = {RELATED: {"taskId": id}}
     assert found == [{"what": "gold", "_meta": related}, {"_meta": related}]
 
@@ -458,15 +386,12 @@ async def test_a_notification_of_the_handler_reaches_the_session() -> None:
 @pytest.mark.parametrize("text", ["short", "x" * 2000], ids=["short", "long"])
 @FORMS
 async def test_a_log_message_is_the_status(revision: str, text: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.debug("not for everyone")
         await ctx.info(text)
         return "done"
 
-    async with opened(server, revision) as peer:
+    async with opened(serving(work), revision) as peer:
         state = await peer.until(await peer.start("work"))
         await peer.peer.settle()
         logged = peer.peer.notices("notifications/message")
@@ -476,9 +401,6 @@ async def test_a_log_message_is_the_status(revision: str, text: str) -> None:
 
 @FORMS
 async def test_a_structured_log_message_is_the_status_too(revision: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(which: str, ctx: Context) -> str:
         if which == "list":
             await ctx.warning(["a", 1])
@@ -486,30 +408,8 @@ async def test_a_structured_log_message_is_the_status_too(revision: str) -> None
             await ctx.warning("hot", temperature=900)
         return "done"
 
-    async with opened(server, revision) as peer:
+    async with opened(serving(work), revision) as peer:
         with_fields = await peer.until(await peer.start("work", which="fields"))
         as_list = await peer.until(await peer.start("work", which="list"))
     assert with_fields["statusMessage"] == "hot"
     assert json.loads(as_list["statusMessage"]) == ["a", 1]
-
-
-# --- another process --------------------------------------------------------------------------------------------------
-
-
-@FORMS
-async def test_a_task_that_runs_at_another_server_of_the_file_can_be_followed_and_cancelled(
-    revision: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "tasks.sqlite"
-    first, gate = workshop(task=TaskOptions(poll=0.05), tasks=path)
-    second, _ = workshop(tasks=path)
-    async with opened(first, revision) as here, opened(second, revision) as there:
-        done, left = await here.start("work", n=6), await here.start("work")
-        await there.cancel(left)
-        loop = asyncio.get_running_loop()
-        # While it is waited for.
-        loop.call_later(0.02, gate.open.set)
-        result = await there.outcome(done)
-        state = await here.until(left)
-    assert result["content"][0]["text"] == "6"
-    assert state["status"] == "cancelled"

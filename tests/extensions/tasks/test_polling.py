@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import ALL, CORE, EXTENSION, OLDER, Gate, opened, workshop
+from tests.extensions.tasks.talk import ALL, CORE, EXTENSION, OLDER, Gate, at_workshop, workshop
 from tests.interaction.wire import Peer
 from tests.server.talk import accept, again, reach
-from trunkline import Client, Context, Server
+from trunkline import Context, Server
 from trunkline.errors import RequestFailed, ToolError
-from trunkline.extensions import TASKS, TaskLimits, TaskOptions, TaskSettings
+from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
 
 POLL = TaskSettings(slow_calls="poll", poll_after=0.01)
 EVERY = pytest.mark.parametrize("revision", ALL)
@@ -42,8 +42,7 @@ async def test_a_client_without_tasks_sees_the_tools_of_jobs(revision: str) -> N
 
 
 async def test_a_client_with_the_extension_sees_neither_jobs_nor_less_of_a_tool() -> None:
-    server, _ = workshop(tasks=POLL)
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, tasks=POLL) as (peer, _):
         tools = await listed(peer.peer)
         error = await peer.peer.error("tools/call", {"name": "job_status", "arguments": {"job": "x"}})
     assert list(tools) == ["work"]
@@ -52,8 +51,7 @@ async def test_a_client_with_the_extension_sees_neither_jobs_nor_less_of_a_tool(
 
 
 async def test_what_is_listed_depends_on_the_request_and_is_not_shared() -> None:
-    server, _ = workshop(tasks=POLL)
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, tasks=POLL) as (peer, _):
         first = await peer.peer.result("tools/list")
         peer.peer.capabilities.clear()
         second = await peer.peer.result("tools/list")
@@ -284,15 +282,3 @@ async def test_what_a_plain_client_is_asked_before_the_job_is_asked_as_usual() -
         gate.open.set()
         assert (await peer.call("job_result", {"job": job}))["content"][0]["text"] == "red"
     await server.aclose()
-
-
-@EVERY
-async def test_our_client_reads_a_job_and_its_result(revision: str) -> None:
-    server, gate = workshop(tasks=POLL)
-    async with Client(server, revision=revision, extensions={TASKS: None}) as client:
-        first = await client.call_tool("work", {"n": 6})
-        job = str(first.content[0].text).partition("as the job ")[2].partition(".")[0]  # type: ignore[union-attr]
-        gate.open.set()
-        result = await client.call_tool("job_result", {"job": job})
-    await server.aclose()
-    assert result.content[0].text == "6"  # type: ignore[union-attr]

@@ -141,17 +141,6 @@ def test_the_end_removes_open_questions(status: t.TaskStatus) -> None:
     assert ending(status)(waiting, 102.0).questions == {}
 
 
-def test_some_answers_leave_the_task_waiting_for_the_others() -> None:
-    waiting = add_question(add_question(make_record(), "a", make_question(), 101.0), "b", make_question(), 102.0)
-    partly = answer_questions(waiting, {"a": Raw(b"1")}, 103.0)
-    assert (partly.status, list(partly.questions), list(partly.answers)) == ("input_required", ["b"], ["a"])
-
-
-def test_answers_to_questions_that_are_not_open_are_ignored() -> None:
-    waiting = add_question(make_record(), "a", make_question(), 101.0)
-    assert answer_questions(waiting, {"b": Raw(b"1")}, 102.0) is waiting
-
-
 def test_an_answer_comes_with_the_digest_of_its_question() -> None:
     waiting = add_question(make_record(), "a", make_question("Which?"), 101.0)
     assert answer_questions(waiting, {"a": Raw(b"1")}, 102.0).answers == {"a": ("Which?", Raw(b"1"))}
@@ -171,13 +160,6 @@ def test_a_task_without_a_retry_fails_when_its_process_is_gone() -> None:
 def test_a_task_with_a_retry_goes_to_the_next_process() -> None:
     after = start_again(make_record(retry=1), "next", 105.0)
     assert (after.status, after.attempts, after.runner) == ("working", 2, "next")
-
-
-def test_the_second_process_has_the_answers_and_results_of_the_first() -> None:
-    first = add_question(make_record(retry=1), "a", make_question(), 101.0)
-    first = keep_once(answer_questions(first, {"a": Raw(b"1")}, 102.0), "paid", 7)
-    again = start_again(first, "next", 103.0)
-    assert (again.answers, again.once) == (first.answers, {"paid": 7})
 
 
 def test_a_task_that_is_kept_for_ever_never_expires() -> None:
@@ -249,12 +231,23 @@ def test_a_caller_is_restored_with_everything_that_a_handler_can_see(revision: A
     assert (restored.revision, restored.session is not None) == (revision, revision.handshake)
 
 
+def test_a_revision_that_is_no_longer_known_is_read_as_the_newest() -> None:
+    facts = CallerFacts("1999-01-01", {})
+    assert (facts.caller().revision, facts.revision_has_core_tasks) == (NEWEST, False)
+
+
+def test_some_answers_leave_the_task_waiting_for_the_others() -> None:
+    waiting = add_question(add_question(make_record(), "a", make_question(), 101.0), "b", make_question(), 102.0)
+    partly = answer_questions(waiting, {"a": Raw(b"1")}, 103.0)
+    assert (partly.status, list(partly.questions), list(partly.answers)) == ("input_required", ["b"], ["a"])
+
+
+def test_answers_to_questions_that_are_not_open_are_ignored() -> None:
+    waiting = add_question(make_record(), "a", make_question(), 101.0)
+    assert answer_questions(waiting, {"b": Raw(b"1")}, 102.0) is waiting
+
+
 def test_the_session_of_a_restored_caller_is_ready() -> None:
     session = CallerFacts(NEWEST_HANDSHAKE.name, {}).caller().session
     assert isinstance(session, Session)
     assert session.initialized
-
-
-def test_a_revision_that_is_no_longer_known_is_read_as_the_newest() -> None:
-    facts = CallerFacts("1999-01-01", {})
-    assert (facts.caller().revision, facts.revision_has_core_tasks) == (NEWEST, False)

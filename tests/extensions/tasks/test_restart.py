@@ -15,7 +15,7 @@ import pytest
 from msgspec import Raw
 
 from tests.extensions.tasks.records import make_record
-from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, TaskPeer, opened, workshop
+from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, TaskPeer, at_workshop, opened, serving, workshop
 from tests.server.talk import accept, reach
 from tests.support import run_async
 from trunkline import Context, Server
@@ -124,9 +124,8 @@ async def test_a_record_that_cannot_run_again_fails_alone(tmp_path: Path, caplog
         record = make_record(id, params=Raw(params), retry=1, runner="gone", created=now, updated=now)
         await backend.create(record, TaskLimits())
     await backend.aclose()
-    server, gate = workshop(tasks=tmp_path / "t")
-    gate.open.set()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, tasks=tmp_path / "t") as (peer, gate):
+        gate.open.set()
         bad, good = await peer.until("bad"), await peer.until("good")
     assert (bad["status"], good["status"]) == ("failed", "completed")
     assert "cannot run again" in caplog.text
@@ -279,16 +278,14 @@ async def test_a_second_run_knows_whose_task_it_is(revision: str, tmp_path: Path
     record = make_record("one", caller=facts, params=params, retry=1, runner="gone", created=now, updated=now)
     await backend.create(record, TaskLimits())
     await backend.aclose()
-    server = Server("s", tasks=tmp_path / "t")
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         ctx.require_scopes("dig")
         seen.append((ctx.auth and ctx.auth.subject, ctx.transport, ctx.client.revision))
         told.set()
         return "done"
 
-    async with opened(server, revision):
+    async with opened(serving(work, tasks=tmp_path / "t"), revision):
         await told.wait()
     assert seen == [("ann", "http", revision)]
 

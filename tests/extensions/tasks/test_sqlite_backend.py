@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.records import RESULT, make_record
+from tests.extensions.tasks.records import make_record
 from tests.support import run_async
 from trunkline.errors import ConfigError, TooManyRequests
 from trunkline.extensions import SqliteTaskBackend, TaskLimits
@@ -132,16 +132,6 @@ async def test_a_task_is_on_the_disk_when_its_creation_returns(path: Path) -> No
         await backend.create(new_record(), LIMITS)
         with contextlib.closing(sqlite3.connect(path)) as db:
             assert db.execute("SELECT id FROM tasks").fetchall() == [("one",)]
-
-
-async def test_a_task_is_there_for_the_next_process(path: Path) -> None:
-    async with opened(path) as backend:
-        await backend.create(new_record(), LIMITS)
-        await backend.update("one", lambda record: finish(record, "completed", time.time(), result=RESULT))
-    async with opened(path) as backend:
-        found = await backend.get("one")
-    assert found is not None
-    assert found.result == RESULT
 
 
 async def test_no_other_user_can_read_the_file(path: Path) -> None:

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.extensions.tasks.records import make_record
-from tests.extensions.tasks.talk import CORE, EXTENSION, FINISHED, FORMS, Gate, opened, workshop
-from tests.extensions.tasks.test_elsewhere import ASKS, often, pair
-from tests.extensions.tasks.test_subscriptions import listen, told
+from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, Gate, at_workshop, opened, serving
 from tests.server.talk import accept
 from trunkline import Context, Server
 from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
 from trunkline.extensions.tasks.record import finish
 from trunkline.extensions.tasks.wire import core_task, extension_task
 
-__all__ = ["often"]
-
+ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
 #: The member with the time to live, and that with the poll interval, by revision.
 TTL = {CORE: "ttl", EXTENSION: "ttlMs"}
 POLL = {CORE: "pollInterval", EXTENSION: "pollIntervalMs"}
 
 
 @FORMS
-async def test_the_time_to_live_is_the_same_in_every_response(revision: str) -> None:
-    server, gate = workshop(task=TaskOptions(ttl=60.0))
-    async with opened(server, revision) as peer:
+async def test_the_time_to_live_and_the_poll_interval_of_a_tool_are_the_same_in_every_response(revision: str) -> None:
+    async with at_workshop(revision, task=TaskOptions(ttl=60.0, poll=7.0)) as (peer, gate):
         task = await peer.create("work")
         running = await peer.get(task["taskId"])
         gate.open.set()
         ended = await peer.until(task["taskId"])
-    assert [each[TTL[revision]] for each in (task, running, ended)] == [60_000] * 3
+    assert [(each[TTL[revision]], each[POLL[revision]]) for each in (task, running, ended)] == [(60_000, 7000)] * 3
 
 
 @pytest.mark.parametrize("age", [0.0, 1.0, 29.9, 30.0, 45.0, 60.0, 119.0, 5000.0])
@@ -48,38 +43,23 @@ def test_a_task_that_runs_has_always_half_of_its_time_left(age: float) -> None:
 
 
 @FORMS
-async def test_the_poll_interval_of_a_tool_is_advised_as_it_is(revision: str) -> None:
-    server, gate = workshop(task=TaskOptions(poll=7.0))
-    async with opened(server, revision) as peer:
-        task = await peer.create("work")
-        running = await peer.get(task["taskId"])
-        gate.open.set()
-        ended = await peer.until(task["taskId"])
-    assert [each[POLL[revision]] for each in (task, running, ended)] == [7000] * 3
-
-
-@FORMS
 async def test_without_a_poll_interval_a_young_task_is_to_be_asked_for_soon(revision: str) -> None:
-    server, gate = workshop(tasks=TaskSettings(usual_poll=30.0))
-    async with opened(server, revision) as peer:
+    async with at_workshop(revision, tasks=TaskSettings(usual_poll=30.0)) as (peer, _):
         task = await peer.create("work")
-        gate.open.set()
     assert task[POLL[revision]] <= 1000
 
 
 @pytest.mark.parametrize("ttl", [10**400, 2**63, 2**1023], ids=["googol", "64 bits", "float"])
 async def test_a_huge_time_to_live_is_bounded(ttl: int) -> None:
-    server, gate = workshop(tasks=TaskSettings(max_ttl=100.0))
-    gate.open.set()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE, tasks=TaskSettings(max_ttl=100.0)) as (peer, gate):
+        gate.open.set()
         task = await peer.create("work", ttl=ttl)
     assert task["ttl"] == 100_000
 
 
 async def test_a_huge_time_to_live_without_a_bound_is_kept_as_long_as_a_number_goes() -> None:
-    server, gate = workshop(tasks=TaskSettings(max_ttl=float("inf")))
-    gate.open.set()
-    async with opened(server, CORE) as peer:
+    async with at_workshop(CORE, tasks=TaskSettings(max_ttl=float("inf"))) as (peer, gate):
+        gate.open.set()
         task = await peer.create("work", ttl=10**400)
         state = await peer.until(task["taskId"])
     assert task["ttl"] == state["ttl"] == 2**53
@@ -87,16 +67,15 @@ async def test_a_huge_time_to_live_without_a_bound_is_kept_as_long_as_a_number_g
 
 @FORMS
 async def test_a_new_status_message_is_an_update(revision: str) -> None:
-    server, gate, end = Server("s"), Gate(), Gate()
+    gate, end = Gate(), Gate()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await gate.wait()
         await ctx.report_progress(1, 2, "half")
         await end.wait()
         return "done"
 
-    async with opened(server, revision) as peer:
+    async with opened(serving(work), revision) as peer:
         id = await peer.start("work")
         before = await peer.get(id)
         while (await peer.create("work"))["createdAt"] == before["createdAt"]:
@@ -113,14 +92,12 @@ async def test_a_new_status_message_is_an_update(revision: str) -> None:
 async def test_a_client_that_was_told_of_a_change_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     # However quick it was: a client that was told ``working`` would wait for ever.
     monkeypatch.setattr("trunkline.extensions.tasks.service.FIRST_POLL", 60.0)
-    server = Server("s")
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.elicit("Which?", str)
         return "done"
 
-    async with opened(server, CORE, {"elicitation": {}}) as peer:
+    async with opened(serving(work), CORE, {"elicitation": {}}) as peer:
         id = await peer.start("work")
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         key, _ = await peer.question(id)
@@ -134,13 +111,10 @@ async def test_a_client_that_was_told_of_a_change_is_told_of_the_end(monkeypatch
     "answer", ["red", 5, None, [], {}, {"action": "shrug"}], ids=["text", "number", "null", "list", "empty", "action"]
 )
 async def test_an_answer_that_cannot_be_read_is_rejected_and_the_question_stays_open(answer: Any) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         return (await ctx.elicit("Colour?", str, key="colour")).data or ""
 
-    async with opened(server, EXTENSION, ASKS) as peer:
+    async with opened(serving(work), EXTENSION, ASKS) as peer:
         id = await peer.start("work")
         await peer.question(id)
         given = {"taskId": id, "inputResponses": {"colour": answer, "other": answer}}
@@ -172,27 +146,3 @@ async def test_answers_are_bounded_by_the_memory_for_tasks() -> None:
     assert [each["data"]["limit"] for each in refused] == ["memory_bytes"] * 3
     assert state["status"] == "input_required"
     assert outcome["content"][0]["text"] == "red"
-
-
-async def test_a_task_of_another_process_can_be_watched(tmp_path: Path) -> None:
-    gate = Gate()
-    async with pair(tmp_path / "t", gate, EXTENSION) as (here, there):
-        id = await here.start("work")
-        _, acknowledged = await listen(there, id)
-        first = await told(there, "working")
-        gate.open.set()
-        ended = await told(there, *FINISHED)
-    assert acknowledged["notifications"] == {"taskIds": [id]}
-    assert (first["status"], ended["status"]) == ("working", "completed")
-    assert ended["result"]["content"][0]["text"] == "done"
-
-
-async def test_the_question_of_a_task_of_another_process_is_notified(tmp_path: Path) -> None:
-    async with pair(tmp_path / "t", Gate(), EXTENSION) as (here, there):
-        id = await here.start("late")
-        await listen(there, id)
-        asked = await told(there, "input_required")
-        key = next(iter(asked["inputRequests"]))
-        await there.answer(id, key, accept("red"))
-        ended = await told(there, *FINISHED)
-    assert ended["result"]["content"][0]["text"] == "accept red"

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.tasks.talk import DECLARES_NOTHING, EXTENSION, FINISHED, Gate, TaskPeer, opened, workshop
+from tests.extensions.tasks.talk import (
+    DECLARES_NOTHING,
+    EXTENSION,
+    FINISHED,
+    Gate,
+    TaskPeer,
+    at_workshop,
+    opened,
+    serving,
+)
 from tests.server.talk import accept
-from trunkline import Context, Server
+from trunkline import Context
 from trunkline.protocol.limits import Limits
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -31,8 +40,7 @@ async def told(peer: TaskPeer, *statuses: str) -> Any:
 
 @KINDS
 async def test_a_notification_carries_what_tasks_get_would_return(kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**({"tasks": tmp_path / "t"} if kind == "sqlite" else {}))
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, tasks=tmp_path / "t" if kind == "sqlite" else None) as (peer, gate):
         task = await peer.start("work", n=4)
         subscription, acknowledged = await listen(peer, task)
         gate.open.set()
@@ -47,14 +55,11 @@ async def test_a_notification_carries_what_tasks_get_would_return(kind: str, tmp
 
 
 async def test_questions_and_errors_come_with_the_notification() -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await ctx.elicit("Which?", str, key="which")
         raise ValueError
 
-    async with opened(server, EXTENSION, {"elicitation": {}}) as peer:
+    async with opened(serving(work), EXTENSION, {"elicitation": {}}) as peer:
         task = await peer.start("work")
         await listen(peer, task)
         asked = await told(peer, "input_required")
@@ -65,16 +70,15 @@ async def test_questions_and_errors_come_with_the_notification() -> None:
 
 
 async def test_progress_is_notified_as_the_status_and_in_no_other_way() -> None:
-    server, gate = Server("s"), Gate()
+    gate = Gate()
 
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         await gate.wait()
         await ctx.report_progress(1, 2, "half")
         await ctx.info("nearly")
         return "done"
 
-    async with opened(server, EXTENSION) as peer:
+    async with opened(serving(work), EXTENSION) as peer:
         task = (await peer.create("work", meta={"progressToken": 1}))["taskId"]
         await listen(peer, task)
         gate.open.set()
@@ -86,78 +90,49 @@ async def test_progress_is_notified_as_the_status_and_in_no_other_way() -> None:
 
 @pytest.mark.parametrize("status", ["completed", "input_required"])
 async def test_who_listens_late_is_told_the_state_at_once(status: str) -> None:
-    server = Server("s")
-
-    @server.tool(task=True)
     async def work(ctx: Context) -> str:
         if status == "input_required":
             await ctx.elicit("Which?", str)
         return "done"
 
-    async with opened(server, EXTENSION, {"elicitation": {}}) as peer:
+    async with opened(serving(work), EXTENSION, {"elicitation": {}}) as peer:
         task = await peer.start("work")
         await peer.until(task, status)
         await listen(peer, task)
         assert (await peer.peer.notice("notifications/tasks"))["status"] == status
 
 
-async def test_cancelling_is_notified() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
-        task = await peer.start()
-        await gate.entered.wait()
-        await listen(peer, task)
-        await peer.cancel(task)
-        assert (await told(peer, *FINISHED))["status"] == "cancelled"
-
-
-async def test_cancelling_a_task_that_runs_elsewhere_is_notified(tmp_path: Path) -> None:
-    (here, _), (there, _) = workshop(tasks=tmp_path / "t"), workshop(tasks=tmp_path / "t")
-    async with opened(here, EXTENSION) as first, opened(there, EXTENSION) as second:
-        task = await first.start()
-        await listen(second, task)
-        await second.cancel(task)
-        assert (await told(second, *FINISHED))["status"] == "cancelled"
-
-
 async def test_unknown_tasks_are_left_out_of_the_acknowledgement() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, _):
         task = await peer.start()
         _, acknowledged = await listen(peer, "unknown", task, task)
-        gate.open.set()
     assert acknowledged["notifications"] == {"taskIds": [task]}
 
 
 async def test_a_subscription_to_unknown_tasks_alone_is_open_and_silent() -> None:
-    server, _ = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, _):
         _, acknowledged = await listen(peer, "unknown")
         await peer.peer.settle()
         assert (acknowledged["notifications"], peer.peer.notices("notifications/tasks")) == ({"taskIds": []}, [])
 
 
 async def test_a_client_without_the_extension_is_refused() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, _):
         task = await peer.start()
         params = {"notifications": {"taskIds": [task]}}
         error = await peer.peer.error("subscriptions/listen", params, meta=DECLARES_NOTHING)
-        gate.open.set()
     assert error["code"] == -32021
     assert error["data"] == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 
 
 async def test_a_server_without_tasks_acknowledges_none() -> None:
-    server, _ = workshop(task=False)
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, task=False) as (peer, _):
         _, acknowledged = await listen(peer, "one", toolsListChanged=True)
     assert acknowledged["notifications"] == {"toolsListChanged": True}
 
 
 async def test_only_what_was_asked_for_is_notified() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, gate):
         first, second = await peer.start("work", n=1), await peer.start("work", n=2)
         await listen(peer, second)
         gate.open.set()
@@ -169,8 +144,7 @@ async def test_only_what_was_asked_for_is_notified() -> None:
 
 
 async def test_a_subscription_that_was_cancelled_is_notified_no_more() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, gate):
         task = await peer.start()
         subscription, _ = await listen(peer, task)
         await told(peer, "working")
@@ -183,8 +157,7 @@ async def test_a_subscription_that_was_cancelled_is_notified_no_more() -> None:
 
 
 async def test_two_subscriptions_to_one_task_are_both_notified() -> None:
-    server, gate = workshop()
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION) as (peer, gate):
         task = await peer.start()
         first, _ = await listen(peer, task)
         second, _ = await listen(peer, task)
@@ -195,18 +168,8 @@ async def test_two_subscriptions_to_one_task_are_both_notified() -> None:
     assert {each["_meta"][SUBSCRIPTION] for each in ends} == {first, second}
 
 
-async def test_a_task_that_expired_is_not_notified(tmp_path: Path) -> None:
-    server, _ = workshop()
-    async with opened(server, EXTENSION) as peer:
-        assert server.tasks is not None
-        assert await server.tasks.notification("gone", {}, {}) is None
-        await peer.peer.settle()
-
-
 async def test_the_tasks_of_one_subscription_are_bounded() -> None:
-    server, gate = workshop(limits=Limits(notices=4))
-    async with opened(server, EXTENSION) as peer:
+    async with at_workshop(EXTENSION, limits=Limits(notices=4)) as (peer, _):
         ids = [await peer.start() for _ in range(5)]
         _, acknowledged = await listen(peer, *ids)
-        gate.open.set()
     assert acknowledged["notifications"] == {"taskIds": ids[:2]}

@@ -10,11 +10,11 @@ async def look(target):
     """List and call."""
     if "url" in target:
         given = StreamableHTTPClientParams(url=target["url"], headers=target["headers"])
-        tools = MCPTools(server_params=given, transport="streamable-http", timeout_seconds=60)
+        tools = MCPTools(server_params=given, transport="streamable-http")
     else:
         program, *arguments = target["command"]
         given = StdioServerParameters(command=program, args=arguments, env=target["env"])
-        tools = MCPTools(server_params=given, timeout_seconds=60)
+        tools = MCPTools(server_params=given)
     async with tools:
         functions = list(tools.functions.values())
         results = []

@@ -1,4 +1,4 @@
-"""AutoGen: the tools of a server as its own."""
+"""AutoGen: the tools of a server as its own, over stdio with requests that give up after five seconds."""
 
 from autogen_core import CancellationToken
 from autogen_ext.tools.mcp import StdioServerParams, StreamableHttpServerParams, mcp_server_tools
@@ -11,7 +11,7 @@ async def look(target):
         given = StreamableHttpServerParams(url=target["url"], headers=target["headers"])
     else:
         program, *arguments = target["command"]
-        given = StdioServerParams(command=program, args=arguments, env=target["env"], read_timeout_seconds=60)
+        given = StdioServerParams(command=program, args=arguments, env=target["env"])
     tools = await mcp_server_tools(given)
     results = []
     for name, arguments in target["calls"]:

@@ -16,16 +16,24 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+#: Seconds for one target: some clients never return from a connection that failed.
+_SECONDS = 90.0
+
 
 def run(look: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
     """Look at each target, and print what was seen."""
     for target in json.loads(sys.argv[1]):
         try:
-            seen = asyncio.run(look(target))
+            seen = asyncio.run(_bounded(look(target)))
         except Exception as error:  # noqa: BLE001 - a client may fail in any way, and the next target is still tried
             seen = {"failed": _reason(error)}
         sys.stdout.write(f"\nFLEET {json.dumps(seen)}\n")
         sys.stdout.flush()
+
+
+async def _bounded(looking: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async with asyncio.timeout(_SECONDS):
+        return await looking
 
 
 def _reason(error: BaseException) -> str:
@@ -43,8 +51,8 @@ def find(tools: Iterable[Any], wanted: str) -> Any:
 
 
 def plain(name: str) -> str:
-    """Return a name without the characters that clients replace."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name)
+    """Return a name without the characters that clients replace; some replace several by one."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name)
 
 
 def text_of(value: Any) -> str:

@@ -9,7 +9,7 @@ from mcp.client.streamable_http import streamable_http_client
 async def look(target):
     """List and call."""
     if "url" in target:
-        async with httpx2.AsyncClient(headers=target["headers"], timeout=60) as web:
+        async with httpx2.AsyncClient(headers=target["headers"], timeout=30) as web:
             return await _look(streamable_http_client(target["url"], http_client=web), target)
     program, *arguments = target["command"]
     given = mcp.StdioServerParameters(command=program, args=arguments, env=target["env"])

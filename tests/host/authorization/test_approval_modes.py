@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from trunkline.host.authorization.approval import (
     APPROVAL_MODE_HELP,
     APPROVAL_MODES,
     ApprovalMode,
-    GatewayExposure,
     consent_covers,
     default_approval_mode,
     stricter_mode,
@@ -22,30 +21,17 @@ from trunkline.host.authorization.approval import (
 from trunkline.host.authorization.policy import Act, ToolHints
 from trunkline.host.gateway.app import ServeOptions, gateway_exposure
 
-FIELDS = ("http", "loopback", "static_token", "allowed_hosts", "allowed_origins")
-
-
-@pytest.mark.parametrize("facts", list(itertools.product([False, True], repeat=len(FIELDS))), ids=str)
-def test_the_whole_table_of_defaults(facts: tuple[bool, ...]) -> None:
-    http, loopback, token, hosts, origins = facts
-    own = (loopback, token, hosts, origins) == (True, True, False, False)
-    expected = "client" if not http or own else "ask"
-    assert default_approval_mode(GatewayExposure(**dict(zip(FIELDS, facts, strict=True)))) == expected
-
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         pytest.param({}, "client", id="stdio"),
-        pytest.param({"http": None, "allowed_hosts": ("x",)}, "client", id="stdio, a line for HTTP"),
         pytest.param({"http": 8080}, "client", id="port, token made up"),
         pytest.param({"http": "127.0.0.1:0", "token": "t"}, "client", id="token"),
         pytest.param({"http": "[::1]:0", "token": "t"}, "client", id="IPv6 loopback"),
         pytest.param({"http": "localhost:0", "token": "t"}, "client", id="localhost"),
         pytest.param({"http": "127.9.9.9:0", "token": "t"}, "client", id="another loopback address"),
         pytest.param({"http": "0.0.0.0:0", "token": "t"}, "ask", id="all addresses"),
-        pytest.param({"http": "[::]:0", "token": "t"}, "ask", id="all IPv6 addresses"),
-        pytest.param({"http": "192.168.1.5:0", "token": "t"}, "ask", id="an address of the network"),
         pytest.param({"http": "my.localhost:0", "token": "t"}, "ask", id="a name that a resolver decides"),
         pytest.param({"http": "127.0.0.1.evil.example:0", "token": "t"}, "ask", id="a name like loopback"),
         pytest.param({"http": 0, "no_auth": True}, "ask", id="no auth"),
@@ -87,16 +73,10 @@ def is_covered(rules: str, act: Act = ACT) -> bool:
     ("rules", "act", "expected"),
     [
         pytest.param("", ACT, True, id="untrusted"),
-        pytest.param("", replace(ACT, trusted=True), True, id="writing"),
-        pytest.param("", replace(ACT, trusted=True, tainted=True, annotations=READS), True, id="open, tainted"),
         pytest.param('effect = "allow"', replace(ACT, tainted=True), True, id="allowed, tainted"),
         pytest.param('effect = "ask"', ACT, False, id="a rule asks"),
         pytest.param('effect = "deny"', ACT, False, id="a rule denies"),
-        pytest.param(
-            'effect = "ask"\ntainted = true', replace(ACT, tainted=True), False, id="a rule asks when tainted"
-        ),
         pytest.param("", replace(ACT, flagged=True), False, id="flagged"),
-        pytest.param("", replace(ACT, changed=True), False, id="changed"),
         pytest.param('effect = "allow"', replace(ACT, flagged=True), False, id="allowed, flagged"),
         pytest.param(
             'effect = "allow"', replace(ACT, changed=True, tainted=True), False, id="allowed, changed, tainted"
@@ -116,9 +96,3 @@ def test_a_rule_that_may_ask_counts_as_one_that_does() -> None:
     """Without the time it is not known whether the rule is over; beside a default that asks it must not be lost."""
     rules = policy('[[rule]]\neffect = "ask"\nserver = "files"\nexpires = 2020-01-01T00:00:00Z\n')
     assert not consent_covers(ACT, rules.decide(ACT))
-
-
-@pytest.mark.parametrize("kind", ["tool", "resource", "prompt", "sampling", "elicitation", "roots"])
-def test_what_is_allowed_or_denied_needs_no_cover(kind: Any) -> None:
-    act = make_act("files/x", kind=kind)
-    assert not is_covered(f'[[rule]]\neffect = "deny"\nserver = "files"\nkind = "{kind}"\n', act)

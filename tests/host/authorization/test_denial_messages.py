@@ -71,9 +71,15 @@ def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoe
     assert policy(rules.replace('"ask"', '"allow"')).decide(ACT).effect == "allow"
 
 
-@pytest.mark.parametrize("why", ["flagged", "changed"])
-@pytest.mark.parametrize("rules", ["", rule_to_add(ACT), '[[rule]]\neffect = "ask"\nserver = "files"\n'])
-@pytest.mark.parametrize("no_prompt_reason", [CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS])
+@pytest.mark.parametrize(
+    ("why", "rules", "no_prompt_reason"),
+    [
+        ("flagged", "", CLIENT_CANNOT_ELICIT),
+        ("changed", rule_to_add(ACT), MODE_NEVER_ASKS),
+        ("changed", '[[rule]]\neffect = "ask"\nserver = "files"\n', CLIENT_CANNOT_ELICIT),
+    ],
+    ids=["by default", "although a rule allows it", "although a rule asks"],
+)
 def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accepts_it(
     why: str, rules: str, no_prompt_reason: Any
 ) -> None:
@@ -92,10 +98,6 @@ def test_taint_is_reported_with_its_source() -> None:
 
 def test_taint_is_not_mentioned_where_it_is_not_the_reason() -> None:
     assert "untrusted text" not in refusal(replace(ACT, tainted=True), tainted_by="web/fetch")
-
-
-def test_a_problem_with_stored_grants_is_reported() -> None:
-    assert "grants.json cannot be read." in refusal(ACT, problem="grants.json cannot be read.")
 
 
 def test_a_denial_names_the_tool_the_rule_and_what_to_do_about_it() -> None:

@@ -26,51 +26,29 @@ def tainted(*sources: tuple[str, str, bool, ToolHints]) -> Taint:
 
 # --- where it comes from, and what it reaches ------------------------------------------------------------------------
 
-
-def test_a_new_conversation_is_clean() -> None:
-    taint = Taint()
-    assert (bool(taint), taint.affects("mail", "send")) == (False, False)
+UNKNOWN, CLOSED = ToolHints(), ToolHints(open_world=False)
 
 
-def test_words_of_an_untrusted_server_taint_acts_at_others() -> None:
-    taint = tainted(("web", "fetch", False, ToolHints()))
-    assert (taint.affects("mail", "send"), taint.affects("web", "post")) == (True, False)
-
-
-def test_words_of_a_trusted_server_taint_nothing() -> None:
-    assert not tainted(("files", "read", True, ToolHints(open_world=False)))
-
-
-def test_silence_about_the_world_is_no_word_of_strangers_if_the_server_is_trusted() -> None:
-    assert not tainted(("files", "read", True, ToolHints()))
-
-
-@pytest.mark.parametrize("trusted", [True, False])
-def test_what_a_tool_brings_from_the_world_taints_writing_at_its_own_server(trusted: bool) -> None:
-    taint = tainted(("hub", "get_issue", trusted, OPEN))
-    assert taint.affects("hub", "create_pull_request")
-    assert taint.affects("mail", "send")
-
-
-def test_what_a_tool_brings_from_the_world_leaves_reading_at_its_own_server_alone() -> None:
-    assert not tainted(("hub", "get_issue", True, OPEN)).affects("hub", "list_files", hints=READS)
-
-
-def test_a_tool_that_reaches_out_may_do_so_again() -> None:
-    assert not tainted(("web", "fetch", False, OPEN)).affects("web", "fetch")
-
-
-def test_a_reading_act_elsewhere_is_tainted_too() -> None:
-    assert tainted(("web", "fetch", False, OPEN)).affects("files", "read", hints=READS)
-
-
-def test_a_server_whose_name_begins_like_another_is_another() -> None:
-    assert tainted(("hub", "get", True, OPEN)).affects("hu", "read", hints=READS)
-
-
-def test_two_untrusted_servers_taint_each_other() -> None:
-    taint = tainted(("a", "x", False, ToolHints()), ("b", "x", False, ToolHints()))
-    assert (taint.affects("a", "x"), taint.affects("b", "x")) == (True, True)
+@pytest.mark.parametrize(
+    ("source", "server", "name", "hints", "tainted_act"),
+    [
+        pytest.param(("web", "fetch", False, UNKNOWN), "mail", "send", None, True, id="untrusted, elsewhere"),
+        pytest.param(("web", "fetch", False, UNKNOWN), "web", "post", None, False, id="untrusted, same server"),
+        pytest.param(("files", "read", True, CLOSED), "mail", "send", None, False, id="trusted, closed"),
+        pytest.param(("files", "read", True, UNKNOWN), "mail", "send", None, False, id="trusted, nothing said"),
+        pytest.param(("hub", "get_issue", True, OPEN), "mail", "send", None, True, id="trusted, open"),
+        pytest.param(("hub", "get_issue", True, OPEN), "hub", "create_issue", None, True, id="open, writes there"),
+        pytest.param(("hub", "get_issue", False, OPEN), "hub", "create_issue", None, True, id="untrusted and open"),
+        pytest.param(("hub", "get_issue", True, OPEN), "hub", "list_files", READS, False, id="open, reads there"),
+        pytest.param(("web", "fetch", False, OPEN), "web", "fetch", None, False, id="the same tool again"),
+        pytest.param(("web", "fetch", False, OPEN), "files", "read", READS, True, id="reads elsewhere"),
+        pytest.param(("hub", "get", True, OPEN), "hu", "read", READS, True, id="a name that begins alike"),
+    ],
+)
+def test_which_acts_the_words_of_a_server_taint(
+    source: tuple[str, str, bool, ToolHints], server: str, name: str, hints: ToolHints | None, tainted_act: bool
+) -> None:
+    assert tainted(source).affects(server, name, hints=hints or UNKNOWN) is tainted_act
 
 
 def test_where_requests_are_no_conversation_nothing_is_kept() -> None:
@@ -116,9 +94,8 @@ def test_a_rule_that_allows_a_writing_tool_asks_once_the_session_is_tainted() ->
         ({"tainted": False}, {}, "ask"),
         ({"kinds": ("resource",)}, {"kind": "resource"}, "allow"),
         ({"effect": "deny"}, {}, "deny"),
-        ({"effect": "ask"}, {}, "ask"),
     ],
-    ids=["clean", "says so", "reads", "says it reads", "only clean", "resource", "deny", "ask"],
+    ids=["clean", "says so", "reads", "says it reads", "only clean", "resource", "deny"],
 )
 def test_taint_holds_back_what_may_write(members: dict[str, Any], act: dict[str, Any], effect: str) -> None:
     assert Policy([rule(**members)]).decide(replace(WRITE, **act)).effect == effect
@@ -161,11 +138,6 @@ def test_tainted_is_a_permission_on_a_rule_that_allows_and_a_condition_elsewhere
     assert [name if name == "r" else None for name in decided] == [tainted, clean]
 
 
-def test_an_explanation_calls_the_permission_by_its_name() -> None:
-    trace = Policy([rule(tainted=True)]).explain(replace(WRITE, tainted=False))
-    assert (trace.steps[0].outcome, trace.steps[0].why) == ("decided", "also in a tainted session")
-
-
 def test_a_tainted_act_is_seen_in_lists_as_before() -> None:
     assert Policy([rule()]).is_visible(replace(WRITE, arguments=None))
 
@@ -203,9 +175,8 @@ def test_the_rule_that_is_proposed_for_a_tainted_act_allows_it_always(tainted: b
     ],
     ids=["writes", "reads", "resource", "changed", "changed reads", "changed resource", "changed untrusted"],
 )
-@pytest.mark.parametrize("rules", [[], [rule(kinds=("tool", "resource"))], [rule(tainted=True)]], ids=len)
-def test_what_is_flagged_or_changed_is_asked_about_whatever_allows_it(act: Act, rules: list[Rule]) -> None:
-    assert Policy(rules).decide(act).effect == "ask"
+def test_what_is_flagged_or_changed_is_asked_about_whatever_allows_it(act: Act) -> None:
+    assert Policy([rule(kinds=("tool", "resource"), tainted=True)]).decide(act).effect == "ask"
 
 
 def test_a_flag_undoes_no_denial() -> None:

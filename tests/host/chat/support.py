@@ -27,6 +27,7 @@ from trunkline.host.models.interface import ModelMessage, TextBlock, ToolResultB
 from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn
 
 __all__ = [
+    "LoopClock",
     "Talking",
     "calls",
     "consistent",
@@ -112,6 +113,23 @@ async def talking(
     scripted = ScriptedModel(script, traits=model or traits())
     async with Host.open(dict(servers), folder=folder, policy=rules, consent=prompter, **more) as host:
         yield Talking(host, scripted, host.conversation(scripted, options=options))
+
+
+class LoopClock:
+    """The clock of the running event loop, which can be moved forward."""
+
+    def __init__(self) -> None:
+        """Take the place of the loop's own clock."""
+        loop = asyncio.get_running_loop()
+        real_time = loop.time
+        self._ahead = 0.0
+        loop.time = lambda: real_time() + self._ahead  # type: ignore[method-assign]
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock forward, and let run whatever is due by then."""
+        self._ahead += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
 
 
 def of(events: Sequence[ChatEvent], kind: type[T]) -> list[T]:

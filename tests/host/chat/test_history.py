@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.host.chat.support import LoopClock
 from tests.host.chat.support import consistent as is_consistent
-from tests.support import run_async
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
 from trunkline.host.chat.history import History, HistoryEntry, block_tokens, repair_history
 from trunkline.host.chat.tool_calls import PausingPrompter, TurnTimer
@@ -68,42 +67,37 @@ def test_what_is_left_out_begins_with_a_message_of_the_person() -> None:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def test_several_pauses_at_once_are_one() -> None:
-    async def main() -> bool:
-        watch = TurnTimer()
-        async with watch.limit(0.1):
-            with watch.pause():
-                with watch.pause():
-                    await asyncio.sleep(0.1)
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(0)
-        return watch.expired
-
-    assert run_async(main()) is False
+async def test_several_pauses_at_once_are_one() -> None:
+    clock, timer = LoopClock(), TurnTimer()
+    async with timer.limit(4):
+        with timer.pause():
+            with timer.pause():
+                await clock.advance(8)
+            await clock.advance(8)
+        await clock.advance(2)
+    assert not timer.expired
 
 
-def test_time_that_went_before_a_pause_counts() -> None:
-    async def main() -> None:
-        watch = TurnTimer()
-        async with watch.limit(0.1):
-            await asyncio.sleep(0.06)
-            with watch.pause():
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(0.06)
+async def test_time_that_went_before_a_pause_counts() -> None:
+    clock, timer = LoopClock(), TurnTimer()
+
+    async def turn() -> None:
+        async with timer.limit(4):
+            await clock.advance(3)
+            with timer.pause():
+                await clock.advance(8)
+            await clock.advance(2)
 
     with pytest.raises(TimeoutError):
-        run_async(main())
+        await turn()
 
 
-def test_without_a_limit_nothing_is_timed() -> None:
-    async def main() -> bool:
-        watch = TurnTimer()
-        async with watch.limit(None):
-            with watch.pause():
-                await asyncio.sleep(0)
-        return watch.expired
-
-    assert run_async(main()) is False
+async def test_without_a_limit_nothing_is_timed() -> None:
+    clock, timer = LoopClock(), TurnTimer()
+    async with timer.limit(None):
+        with timer.pause():
+            await clock.advance(8)
+    assert not timer.expired
 
 
 def test_a_pausing_prompter_equals_the_prompter_it_wraps() -> None:

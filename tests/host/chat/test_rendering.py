@@ -63,6 +63,23 @@ def text(said: str) -> t.TextContent:
         pytest.param(
             result(text("a"), text("b"), structured_content={"result": ["a", "b"]}), "a\nb", id="a-block-each"
         ),
+        pytest.param(result(text("a file"), structured_content={"content": "a file"}), "a file", id="any-wrapper"),
+        pytest.param(
+            result(text("a"), text("b"), structured_content={"content": "a\nb"}), "a\nb", id="blocks-in-one-text"
+        ),
+        pytest.param(
+            result(text("a long file"), structured_content={"content": "a long file", "size": 11}),
+            'a long file\nstructuredContent: {"content":"[as above]","size":11}',
+            id="one-member-of-two",
+        ),
+        pytest.param(
+            result(structured_content={"content": ""}), 'structuredContent: {"content":""}', id="only-an-empty-text"
+        ),
+        pytest.param(
+            result(text("none"), structured_content={"items": []}),
+            'none\nstructuredContent: {"items":[]}',
+            id="an-empty-list",
+        ),
         pytest.param(
             result(text("sunny"), structured_content={"t": 33}), 'sunny\nstructuredContent: {"t":33}', id="different"
         ),
@@ -75,6 +92,13 @@ def test_content_and_structure_are_both_shown_and_neither_twice(
     tmp_path: Path, given: t.CallToolResult, expected: str
 ) -> None:
     assert shown(tmp_path, given).text == expected
+
+
+def test_an_image_is_not_repeated_in_base64(tmp_path: Path) -> None:
+    picture = b64(png())
+    image = t.ImageContent(data=picture, mime_type="image/png")
+    repeated = {"content": [{"type": "image", "data": picture, "mimeType": "image/png"}]}
+    assert shown(tmp_path, result(image, structured_content=repeated)).content == (ImageBlock(picture, "image/png"),)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.host.chat.support import Talking, calls, consistent, ended, heard, of, results, talking, text_in
-from tests.support import run_async
 from trunkline import Context, Server
 from trunkline.host.chat.events import CallStarted, ChatEvent, TurnEnded
 from trunkline.host.models.scripted import ScriptedTurn
@@ -49,30 +47,24 @@ async def until(talk: Talking, kind: str, text: str = "Hello.") -> list[ChatEven
     return heard_so_far
 
 
-def test_the_text_of_a_cancelled_answer_is_kept(tmp_path: Path) -> None:
-    async def main() -> Any:
-        async with talking(tmp_path, {}, [ScriptedTurn(says="I think that", hangs=True), "go on"]) as talk:
-            events = await until(talk, "TextReceived")
-            first = talk.conversation.messages
-            await talk.say("And?")
-            return events, first, talk.conversation.messages, talk.model.stopped
-
-    events, first, last, stopped = run_async(main())
+async def test_the_text_of_a_cancelled_answer_is_kept(tmp_path: Path) -> None:
+    async with talking(tmp_path, {}, [ScriptedTurn(says="I think that", hangs=True), "go on"]) as talk:
+        events = await until(talk, "TextReceived")
+        first = talk.conversation.messages
+        await talk.say("And?")
+        last, stopped = talk.conversation.messages, talk.model.stopped
     assert heard(events)[1].reason == "cancelled"
     assert [message.text for message in first] == ["Hello.", "I think that"]
     assert [message.text for message in last] == ["Hello.", "I think that", "And?", "go on"]
     assert stopped == 1
 
 
-def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_path: Path) -> None:
-    async def main() -> Any:
-        waiting = Waiting()
-        async with talking(tmp_path, {"waiting": waiting.server}, [calls("quick", "wait"), "on"]) as talk:
-            events = await until(talk, "CallFinished")
-            said = heard(await talk.say("And?"))[0]
-            return events, talk.conversation, said, waiting.cancelled
-
-    events, conversation, said, cancelled = run_async(main())
+async def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_path: Path) -> None:
+    waiting = Waiting()
+    async with talking(tmp_path, {"waiting": waiting.server}, [calls("quick", "wait"), "on"]) as talk:
+        events = await until(talk, "CallFinished")
+        said = heard(await talk.say("And?"))[0]
+        conversation, cancelled = talk.conversation, waiting.cancelled
     assert [end.cancelled for end in ended(events)] == [False, True]
     assert [text_in(result) for result in results(conversation)] == ["quick", "Cancelled by the user."]
     assert consistent(conversation.messages)
@@ -80,17 +72,16 @@ def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_pa
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_a_task_that_is_cancelled_at_any_event_leaves_a_consistent_conversation(tmp_path: Path, number: int) -> None:
-    async def main() -> tuple[Any, str]:
-        waiting = Waiting()
-        looks = calls("quick", "wait", "nothing", says="One moment, I look.", when="Hello.")
-        script = [looks, ScriptedTurn(says="Fine.", again=True)]
-        async with talking(tmp_path, {"waiting": waiting.server}, script) as talk:
-            await _cancelled_at(talk, number)
-            last = heard(await talk.say("Still there?"))[0]
-            return talk.conversation.messages, last
-
-    messages, last = run_async(main())
+async def test_a_task_that_is_cancelled_at_any_event_leaves_a_consistent_conversation(
+    tmp_path: Path, number: int
+) -> None:
+    waiting = Waiting()
+    looks = calls("quick", "wait", "nothing", says="One moment, I look.", when="Hello.")
+    script = [looks, ScriptedTurn(says="Fine.", again=True)]
+    async with talking(tmp_path, {"waiting": waiting.server}, script) as talk:
+        await _cancelled_at(talk, number)
+        last = heard(await talk.say("Still there?"))[0]
+        messages = talk.conversation.messages
     assert consistent(messages)
     assert last == "Fine."
 
@@ -116,47 +107,38 @@ async def _cancelled_at(talk: Talking, number: int) -> None:
     await asyncio.wait([task])
 
 
-def test_leaving_the_loop_ends_the_turn(tmp_path: Path) -> None:
-    async def main() -> Any:
-        waiting = Waiting()
-        async with talking(tmp_path, {"waiting": waiting.server}, [calls("wait"), "on"]) as talk:
-            stream = talk.conversation.say("Hello.")
-            await anext(stream)
-            await stream.aclose()
-            return talk.conversation.messages, heard(await talk.say())[0]
-
-    messages, said = run_async(main())
+async def test_leaving_the_loop_ends_the_turn(tmp_path: Path) -> None:
+    waiting = Waiting()
+    async with talking(tmp_path, {"waiting": waiting.server}, [calls("wait"), "on"]) as talk:
+        stream = talk.conversation.say("Hello.")
+        await anext(stream)
+        await stream.aclose()
+        messages, said = talk.conversation.messages, heard(await talk.say())[0]
     assert consistent(messages)
     assert said == "on"
 
 
-def test_a_new_message_calls_off_the_turn_that_runs(tmp_path: Path) -> None:
-    async def main() -> Any:
-        waiting = Waiting()
-        async with talking(tmp_path, {"waiting": waiting.server}, [calls("wait"), "on"]) as talk:
-            first = talk.conversation.say("Hello.")
-            while not isinstance(await anext(first), CallStarted):
-                pass
-            second = await talk.say("Never mind.")
-            rest = [event async for event in first]
-            return talk.conversation.messages, heard(second)[0], of(rest, TurnEnded)
-
-    messages, said, over = run_async(main())
+async def test_a_new_message_calls_off_the_turn_that_runs(tmp_path: Path) -> None:
+    waiting = Waiting()
+    async with talking(tmp_path, {"waiting": waiting.server}, [calls("wait"), "on"]) as talk:
+        first = talk.conversation.say("Hello.")
+        while not isinstance(await anext(first), CallStarted):
+            pass
+        second = await talk.say("Never mind.")
+        rest = [event async for event in first]
+        messages, said, over = talk.conversation.messages, heard(second)[0], of(rest, TurnEnded)
     assert consistent(messages)
     assert said == "on"
     assert [each.reason for each in over] == ["cancelled"]
 
 
-def test_clear_forgets_what_was_said_but_not_while_a_turn_runs(tmp_path: Path) -> None:
-    async def main() -> Any:
-        async with talking(tmp_path, {}, [ScriptedTurn(says="so", hangs=True), "b"]) as talk:
-            stream = talk.conversation.say("Hello.")
-            await anext(stream)
-            with pytest.raises(RuntimeError, match="cancel it first"):
-                talk.conversation.clear()
-            await talk.conversation.aclose()
-            await stream.aclose()
+async def test_clear_forgets_what_was_said_but_not_while_a_turn_runs(tmp_path: Path) -> None:
+    async with talking(tmp_path, {}, [ScriptedTurn(says="so", hangs=True), "b"]) as talk:
+        stream = talk.conversation.say("Hello.")
+        await anext(stream)
+        with pytest.raises(RuntimeError, match="cancel it first"):
             talk.conversation.clear()
-            return talk.conversation.messages
-
-    assert run_async(main()) == ()
+        await talk.conversation.aclose()
+        await stream.aclose()
+        talk.conversation.clear()
+    assert talk.conversation.messages == ()

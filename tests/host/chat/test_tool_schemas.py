@@ -12,7 +12,6 @@ from trunkline.host.chat.tool_schemas import (
     SCHEMA_DIALECTS,
     UnsupportedTool,
     flatten,
-    schema_dialect,
     to_tool_spec,
 )
 from trunkline.protocol.json_schema import inline_references
@@ -300,12 +299,3 @@ def test_a_schema_that_is_too_large_makes_a_tool_unfit() -> None:
     schema = {"properties": {f"p{number}": {"enum": ["v" * 500]} for number in range(200)}}
     with pytest.raises(UnsupportedTool, match="KB"):
         projected(schema)
-
-
-def test_a_tool_that_says_nothing_has_its_title_or_name_as_description() -> None:
-    tool = t.Tool(name="find", title="Find it", input_schema={"type": "object"})
-    assert to_tool_spec(tool, "a__find", SCHEMA_DIALECTS["plain"]).description == "Find it"
-
-
-def test_a_model_with_unknown_schemas_gets_the_plain_ones() -> None:
-    assert schema_dialect("of the future") is SCHEMA_DIALECTS["plain"]

@@ -88,17 +88,6 @@ def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     assert list(given(tmp_path, b"\xef\xbb\xbf" + STDIO.encode()).entries) == ["filesystem"]
 
 
-def test_members_of_other_programs_at_the_top_are_left_alone(tmp_path: Path) -> None:
-    assert given(tmp_path, {"$schema": "x", "theme": "dark", "mcpServers": {}}).problems == ()
-
-
-def test_one_bad_entry_stops_no_other(tmp_path: Path) -> None:
-    servers = {"bad": 7, "worse": {"command": ["npx"]}, "unset": {"command": "${NOWHERE}"}, "good": {"command": "x"}}
-    entries = given(tmp_path, {"mcpServers": servers}).entries
-    assert [name for name, entry in entries.items() if entry.problem is None] == ["good"]
-    assert list(entries) == list(servers)
-
-
 _KEYS = st.sampled_from(
     ["mcpServers", "servers", "inputs", "id", "options", "command", "args", "env", "url", "headers", "oauth", "tools",
      "allow", "timeout", "type", "trunkline", "allowedServers", "deniedServers", "exclusive", "name", "\x00",
@@ -111,7 +100,7 @@ _ANY = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @drawn(st.dictionaries(st.text(max_size=4), st.dictionaries(_KEYS, _ANY)), st.dictionaries(_KEYS, _ANY))
 def test_any_entries_are_read_and_each_can_be_started_or_has_a_problem(
     tmp_path: Path, servers: dict[str, Any], more: dict[str, Any]
@@ -132,14 +121,11 @@ def _loaded_or_refused(path: Path, managed: Path) -> list[ServerEntry]:
     ("content", "said"),
     [
         pytest.param("", "the file is empty", id="empty"),
-        pytest.param(" \n\t ", "the file is empty", id="only space"),
         pytest.param("// nothing", ":1:11: the file is not JSON: nothing is written here", id="only a comment"),
         pytest.param("{\n  mcpServers: {}}", ":2:3: the file is not JSON: expected a name", id="not JSON"),
         pytest.param("[]", ":1: expected an object at the top, found a list", id="a list"),
-        pytest.param('"x"', "expected an object at the top, found a string", id="a text"),
         pytest.param("{}", 'it has no "mcpServers" and no "servers"; is it the right file?', id="no key"),
         pytest.param('{"mcp_servers": {}}', "write \"mcpServers\" instead of 'mcp_servers'", id="near key"),
-        pytest.param('{"server": {}}', "write \"servers\" instead of 'server'", id="near servers"),
         pytest.param('{"mcp": {"servers": {}}}', 'move the content of "mcp" to the top level', id="settings.json"),
         pytest.param('{"a": {"command": "x"}}', 'put the entries under "mcpServers"', id="entries at the top"),
         pytest.param(
@@ -192,14 +178,6 @@ def test_a_path_that_leads_to_no_file_is_an_error_with_its_own_message(tmp_path:
     path = tmp_path / "x.json"
     make(path)
     with pytest.raises(ConfigError, match=f"x.json: {said}"):
-        load_configuration(given=[path], environ={})
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_the_right_to_read_it_is_an_error_with_its_own_message(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.json", STDIO)
-    path.chmod(0)
-    with pytest.raises(ConfigError, match="may not be read by this user"):
         load_configuration(given=[path], environ={})
 
 

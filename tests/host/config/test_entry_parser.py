@@ -77,13 +77,10 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
             "args[0]: expected a string, found a number; write it in double quotes",
             id="args number",
         ),
-        pytest.param({"command": "x", "env": []}, "env: expected an object, found a list", id="env list"),
         pytest.param(
             {"command": "x", "env": {"P": 1}}, "env.P: expected a string, found a number; write it in", id="env number"
         ),
-        pytest.param({"command": "x", "env": {"P": None}}, "env.P: expected a string, found null", id="env null"),
         pytest.param({"command": "x", "env": {"P ": "1"}}, "it is not a valid variable name; write 'P'", id="env name"),
-        pytest.param({"command": "x", "env": {"": "1"}}, "it is not a valid variable name", id="env without a name"),
         pytest.param({"command": "x\u0000y"}, "the character U+0000", id="NUL"),
         pytest.param(
             {"command": "x", "type": "http"},
@@ -92,12 +89,9 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
         ),
         pytest.param({"url": URL, "type": "stdio"}, 'an entry with "url" has type http or sse', id="url and stdio"),
         pytest.param({"url": URL, "type": "ws"}, "type: 'ws' is not a known transport; write stdio", id="ws"),
-        pytest.param({"url": URL, "type": 1}, "type: expected stdio, http or sse, found a number", id="type number"),
         pytest.param({"url": "x.example"}, "it is not the URL of a server; it begins with http://", id="no scheme"),
-        pytest.param({"url": "file:///etc"}, "it is not the URL of a server", id="another scheme"),
         pytest.param({"url": "https://[x"}, "it is not the URL of a server", id="broken URL"),
         pytest.param({"url": "https://me:pw@x.example"}, "it has a user or a password in it", id="password in a URL"),
-        pytest.param({"url": URL, "headers": []}, "headers: expected an object", id="headers list"),
         pytest.param(
             {"url": URL, "headers": {"A b": "x"}}, "headers.'A b': it is not a valid header name", id="header name"
         ),
@@ -143,10 +137,6 @@ def test_a_member_that_stands_twice_is_a_problem_with_both_lines(tmp_path: Path)
         pytest.param({"command": " npx"}, "command: the value has hidden space before it; take it out", id="command"),
         pytest.param({"command": "npx\u00a0"}, "the invisible character U+00A0", id="command, no-break space"),
         pytest.param({"url": f"{URL} "}, "url: the value has hidden space after it", id="url"),
-        pytest.param({"command": "x", "cwd": "/a\n"}, "cwd: the value has hidden space after it", id="cwd"),
-        pytest.param(
-            {"url": URL, "headers": {"A ": "x"}}, "it is not a valid header name; write 'A'", id="header name"
-        ),
         pytest.param({"url": URL, "headers": {"A": "x "}}, "look for a line end or a space", id="header value"),
     ],
 )
@@ -162,12 +152,10 @@ def test_hidden_space_is_named(tmp_path: Path, members: dict[str, Any], said: st
             "one.'timout': unknown member, ignored; did you mean \"timeout\"?",
             id="nearly known",
         ),
-        pytest.param({"command": "x", "zzzzz": 3}, "one.'zzzzz': unknown member, ignored", id="unknown"),
         pytest.param(
             {"command": "x", "trunkline": {"idlestop": 3}}, 'did you mean "idleStop"?', id="own, nearly known"
         ),
         pytest.param({"command": "x", "alwaysAllow": ["a"]}, "is set in the policy", id="alwaysAllow"),
-        pytest.param({"command": "x", "autoApprove": ["a"]}, "is set in the policy", id="autoApprove"),
         pytest.param({"url": URL, "headersHelper": "x"}, "no command is run to make headers", id="headersHelper"),
         pytest.param(
             {"command": "x", "headers": {"A": "b"}}, "it is for servers with a url", id="headers of a process"
@@ -205,7 +193,6 @@ def test_a_usual_name_is_taken(tmp_path: Path, name: str) -> None:
         pytest.param("caf\u00e9", "caf", id="letters beyond ASCII"),
         pytest.param("\x1b[31mred", "31mred", id="control characters"),
         pytest.param("trunkline", "trunkline-1", id="reserved"),
-        pytest.param("Trunkline", "Trunkline-1", id="reserved, capital"),
     ],
 )
 def test_a_bad_name_is_a_problem_with_a_better_one(tmp_path: Path, name: str, suggested: str) -> None:
@@ -227,7 +214,6 @@ def test_two_names_that_differ_only_in_case_are_a_problem_of_the_second(tmp_path
 @pytest.mark.parametrize(
     ("text", "env"),
     [
-        pytest.param("A=one\nB=two\n", {"A": "one", "B": "two"}, id="plain"),
         pytest.param("\ufeffA=one\r\nB=two", {"A": "one", "B": "two"}, id="from Windows"),
         pytest.param("# head\n\n  export A = one # tail\n", {"A": "one"}, id="comments and export"),
         pytest.param('A="one # two"\nB=\'x"y\'', {"A": "one # two", "B": 'x"y'}, id="quotes"),
@@ -255,8 +241,6 @@ def test_the_entry_itself_beats_its_env_file_and_values_of_the_file_are_secret(t
     [
         pytest.param("A=1\nnonsense\n", "envFile: line 2 of the file is no NAME=value", id="nonsense"),
         pytest.param('A="open\nB=1', "line 1 of the file is no NAME=value", id="open quote"),
-        pytest.param('A="x" y', "line 1 of the file is no NAME=value", id="more after a quote"),
-        pytest.param("A=x\x00y", "line 1 of the file is no NAME=value", id="NUL"),
         pytest.param(b"A=\xff", "the file cannot be used: the file is not encoded as UTF-8", id="Latin-1"),
     ],
 )

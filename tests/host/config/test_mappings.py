@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trunkline.errors import ConfigError
-from trunkline.host.config.loading import configuration_from_mapping, entries_from_mapping, entry_from_mapping
+from trunkline.host.config.loading import entries_from_mapping, entry_from_mapping
 from trunkline.host.config.model import Source
 
 ONE: dict[str, Any] = {"command": "x", "args": ("a",), "cwd": Path("/y")}
@@ -28,12 +28,6 @@ def test_an_entry_in_code_is_read_as_one_in_a_file() -> None:
 def test_a_mistake_in_code_names_the_member() -> None:
     entry = entry_from_mapping("one", {"command": "${A}"}, environ={})
     assert entry.problem == "one.command: the variable A is not set; set A, or write ${A:-default}"
-
-
-def test_an_entry_keeps_the_source_that_it_is_given() -> None:
-    source = Source("project", "/z/mcp.json", 3)
-    entry = entry_from_mapping("one", {"command": "x", "cwd": "sub", "trusted": True}, source=source, environ={})
-    assert (entry.source, entry.cwd, entry.settings.trusted) == (source, "/z/sub", False)
 
 
 def test_the_environment_of_the_process_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +51,6 @@ def test_entries_are_read_with_and_without_a_document_around_them(mapping: dict[
 
 def test_a_server_may_be_called_servers() -> None:
     assert list(entries_from_mapping({"servers": {"command": "x"}}, environ={})) == ["servers"]
-
-
-def test_warnings_in_code_are_kept() -> None:
-    said = configuration_from_mapping({"one": {"command": "x", "timout": 1}}, environ={}).problems
-    assert [str(each) for each in said] == ["one.'timout': unknown member, ignored; did you mean \"timeout\"?"]
 
 
 @pytest.mark.parametrize(

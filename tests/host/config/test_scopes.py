@@ -139,16 +139,12 @@ def test_an_exclusive_managed_file_leaves_only_its_own(tmp_path: Path) -> None:
     ("rules", "server", "allowed"),
     [
         pytest.param({"deniedServers": [{"name": "A"}]}, NPX, False, id="denied by name"),
-        pytest.param({"deniedServers": [{"name": "b"}]}, NPX, True, id="another name denied"),
         pytest.param({"deniedServers": [{"command": ["npx", "**"]}]}, NPX, False, id="denied by program"),
         pytest.param({"deniedServers": [{"command": ["npx"]}]}, NPX, True, id="fewer words"),
-        pytest.param({"deniedServers": [{"command": ["npx", "-y", "@good/*"]}]}, NPX, False, id="denied by glob"),
         pytest.param({"deniedServers": [{"command": ["*"]}]}, WEB, True, id="a command rule and a URL"),
         pytest.param({"deniedServers": [{"url": "https://*.example.com"}]}, WEB, False, id="denied by host"),
-        pytest.param({"deniedServers": [{"url": "https://*.example.com/x"}]}, WEB, True, id="another path"),
         pytest.param({"deniedServers": [{"name": "a", "url": "https://z"}]}, WEB, True, id="all members must fit"),
         pytest.param({"allowedServers": []}, NPX, False, id="nothing allowed"),
-        pytest.param({"allowedServers": [{"name": "a"}]}, NPX, True, id="allowed by name"),
         pytest.param({"allowedServers": [{"command": ["npx", "-y", "@good/*"]}]}, NPX, True, id="allowed by command"),
         pytest.param({"allowedServers": [{"command": ["npx", "-y", "@evil/*"]}]}, NPX, False, id="not allowed"),
         pytest.param({"allowedServers": [{"url": "https://mcp.example.com:443/*"}]}, WEB, True, id="allowed by url"),
@@ -209,9 +205,7 @@ def test_an_entry_with_a_problem_is_shown_with_it_whatever_the_rules_say(tmp_pat
     [
         pytest.param({"deniedServers": [7, {"name": "a"}]}, {"b"}, "found a number; it is ignored", id="no object"),
         pytest.param({"deniedServers": [{"nam": "b"}, {"name": "a"}]}, {"b"}, "'nam'); it is ignored", id="unknown"),
-        pytest.param({"deniedServers": [{}, {"name": "a"}]}, {"b"}, "it has no name, command or url", id="empty"),
         pytest.param({"deniedServers": [{"name": "a", "comand": ["x"]}]}, {"b"}, "denies by name alone", id="partly"),
-        pytest.param({"deniedServers": [{"name": "a", "url": "x"}]}, {"b"}, "denies by name alone", id="no URL"),
         pytest.param(
             {"deniedServers": {"name": "a"}}, set(), "no server of others is let through", id="denied, no list"
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.config.support import entry, given, problem, warnings, write
+from tests.host.config.support import entry, problem, warnings, write
 from trunkline.host.config.loading import load_configuration
 from trunkline.host.config.model import Filters, ServerSettings
 from trunkline.protocol.revisions import REVISION_NAMES
@@ -131,23 +131,17 @@ def test_an_empty_list_of_what_is_allowed_allows_nothing(tmp_path: Path, members
         pytest.param({"timeout": 600000}, "found 600000; if milliseconds are meant, write 600", id="milliseconds"),
         pytest.param({"timeout": 10**299}, "found 1e+299", id="enormous"),
         pytest.param({"asks": ["everything"]}, "'everything' is none of sampling, elicitation, roots", id="asks what"),
-        pytest.param({"asks": "roots"}, "asks: expected a list of strings", id="asks text"),
-        pytest.param({"healthSeconds": "x"}, "expected a number of seconds, found a string", id="health text"),
         pytest.param({"healthSeconds": -1}, "expected seconds from 0", id="below zero"),
+        pytest.param({"healthSeconds": "x"}, "expected a number of seconds, found a string", id="health text"),
+        pytest.param({"concurrency": []}, "expected a whole number, found a list", id="list"),
+        pytest.param({"messageBytes": "64M"}, "expected a number of bytes, found", id="bytes as a text"),
+        pytest.param({"tools": {"allow": "x"}}, "tools.allow: expected a list of strings", id="filter, text"),
         pytest.param({"crashes": 0}, "expected a whole number from 1 to 10000, found 0", id="no crashes"),
         pytest.param({"crashes": 1.5}, "expected a whole number", id="a fraction"),
-        pytest.param({"concurrency": []}, "expected a whole number, found a list", id="list"),
         pytest.param({"messageBytes": 64}, "expected bytes from 1024 to 1073741824, found 64", id="too few bytes"),
-        pytest.param({"messageBytes": 2e9}, "expected bytes from 1024 to 1073741824, found 2e+09", id="too many bytes"),
-        pytest.param({"messageBytes": "64M"}, "expected a number of bytes, found", id="bytes as a text"),
         pytest.param({"era": "stateles"}, "'stateles' is none of auto, stateless, handshake", id="era"),
-        pytest.param({"era": "stateles"}, 'did you mean "stateless"?', id="era, near"),
         pytest.param({"start": 1}, "start: expected one of eager, lazy, found a number", id="start"),
-        pytest.param({"required": "yes"}, "required: expected true or false, found a string", id="required"),
-        pytest.param({"roots": "x"}, "roots: expected a list of strings", id="roots"),
         pytest.param({"tools": "x"}, "tools: expected a list of names to allow, or an object", id="filter"),
-        pytest.param({"tools": [1]}, "tools: expected a string, found a number", id="filter, number"),
-        pytest.param({"tools": {"allow": "x"}}, "tools.allow: expected a list of strings", id="filter, text"),
         pytest.param({"tools": {"allowed": []}}, 'unknown part of a filter; did you mean "allow"?', id="filter, near"),
         pytest.param({"tools": {"zzzzzzz": []}}, "it may have allow, deny, annotations, tags", id="filter, unknown"),
         pytest.param({"tools": {"annotations": ["safe"]}}, "'safe' is none of readOnly, destructive", id="annotation"),
@@ -184,14 +178,3 @@ def test_a_file_of_a_project_cannot_switch_its_own_pins_off(written: str, read: 
     configuration = load_configuration(project=project, environ={})
     assert configuration.entries["one"].settings.pins == read
     assert ["pins" in str(each) for each in configuration.problems] == ([True] if written == "off" else [])
-
-
-@pytest.mark.parametrize("pins", ["strict", "ask", "off"])
-def test_a_file_that_was_named_can_choose_what_pins_do(pins: str, tmp_path: Path) -> None:
-    configuration = given(tmp_path, {"mcpServers": {"one": {"command": "x", "pins": pins}}})
-    assert (configuration.entries["one"].settings.pins, configuration.problems) == (pins, ())
-
-
-def test_a_file_that_was_named_can_say_that_a_server_is_trusted(tmp_path: Path) -> None:
-    configuration = given(tmp_path, {"mcpServers": {"one": {"command": "x", "trusted": True}}})
-    assert (configuration.entries["one"].settings.trusted, configuration.problems) == (True, ())

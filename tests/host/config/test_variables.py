@@ -14,14 +14,11 @@ from trunkline.host.config.loading import load_configuration
 @pytest.mark.parametrize(
     ("written", "environ", "filled"),
     [
-        pytest.param("${A}", {"A": "one"}, "one", id="alone"),
         pytest.param("x${A}y${B}z", {"A": "one", "B": "two"}, "xoneytwoz", id="within"),
         pytest.param("${env:A}", {"A": "one"}, "one", id="env:"),
         pytest.param("${A:-other}", {}, "other", id="default"),
-        pytest.param("${A:-other}", {"A": "one"}, "one", id="default not needed"),
         pytest.param("${A:-other}", {"A": ""}, "other", id="default for empty"),
         pytest.param("${A:-}", {}, "", id="empty default"),
-        pytest.param("${A:-a:-b}", {}, "a:-b", id="default with :-"),
         pytest.param("${env:A:-other}", {}, "other", id="env: with default"),
         pytest.param("${A}", {"A": ""}, "", id="set and empty"),
         pytest.param("${A}", {"A": "${B}", "B": "two"}, "${B}", id="not filled again"),
@@ -148,9 +145,7 @@ TOKEN = "NDk4ZmE1ODctMzY5Mi00ZGQ2"
     ("members", "value", "shown"),
     [
         pytest.param({"command": "${A}"}, "/opt/x/bin/python3.12", "/opt/x/bin/python3.12", id="a program's path"),
-        pytest.param({"command": "${A}"}, "python3.12", "python3.12", id="a program's name"),
         pytest.param({"command": "${A}"}, "C:\\Tools\\x.exe", "'C:\\Tools\\x.exe'", id="a path of Windows"),
-        pytest.param({"command": "x", "args": ["${A}"]}, "/home/ada/work", "x /home/ada/work", id="a folder"),
         pytest.param({"command": "x", "args": ["--dir=${A}"]}, "./work", "x --dir=./work", id="in an argument"),
         pytest.param({"url": "${A}"}, "https://x.example/mcp", "https://x.example/mcp", id="a URL"),
         pytest.param({"url": "https://${A}/mcp"}, "x.example:8443", "https://x.example:8443/mcp", id="a host"),
@@ -169,7 +164,6 @@ def test_a_value_that_decides_what_runs_or_is_reached_is_shown_although_a_variab
     ("members", "name", "value"),
     [
         pytest.param({"command": "${A}"}, "A", TOKEN, id="a token for a program"),
-        pytest.param({"command": "x", "args": ["${A}"]}, "A", "hunter22", id="a word"),
         pytest.param({"command": "x", "args": ["${A}"]}, "A", "x.example", id="a host that nobody reaches"),
         pytest.param({"command": "x", "args": ["${MY_TOKEN}"]}, "MY_TOKEN", "/looks/like/a/path", id="by its name"),
         pytest.param({"command": "x", "args": ["--token", "${A}"]}, "A", "/looks/like/a/path", id="by its flag"),
@@ -178,7 +172,6 @@ def test_a_value_that_decides_what_runs_or_is_reached_is_shown_although_a_variab
             {"command": "x", "args": ["${A}"]}, "A", "/wJalrXUtnFEMI/K7MDENGbPxRfiCYEXAMPLEKEY", id="as a path"
         ),
         pytest.param({"command": "x", "args": ["${A}"]}, "A", "postgres://ada:pw@db/x", id="a password in an address"),
-        pytest.param({"command": "x", "args": ["${A}"]}, "A", "https://ada:pw@x.example/", id="a password in a URL"),
         pytest.param({"command": "x", "args": ["${A}"]}, "A", "/a\x1b[2J/b", id="what controls a terminal"),
         pytest.param({"url": "https://x.example/${A}"}, "A", "hunter22", id="a word in a URL"),
     ],
@@ -189,11 +182,6 @@ def test_what_may_be_a_secret_is_not_shown_in_a_command_or_url(
     found = entry(tmp_path, members, {name: value})
     assert value not in found.shown
     assert "***" in found.shown
-
-
-def test_a_value_that_is_shown_in_a_command_is_hidden_if_it_is_a_secret_elsewhere(tmp_path: Path) -> None:
-    members = {"command": "x", "args": ["${A}"], "env": {"B": "${A}"}}
-    assert entry(tmp_path, members, {"A": "/home/ada"}).shown == "x '***'"
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,9 @@ from trunkline.protocol.revisions import NEWEST, REVISION_NAMES
 __all__ = ["make"]
 
 
-async def sprout() -> str:
-    """Be there later than the others."""
-    return "green"
-
-
 def make(revisions: list[str]) -> Server:
-    """Make a server with tools that ask, and a resource that its own process changes."""
+    """Make a server with tools that ask."""
     made = Server("both", revisions=revisions)
-    notes = ["first"]
 
     def check(ctx: Context) -> None:
         if not ctx._exchange.admitted.caller.revision.handshake:
@@ -54,23 +48,6 @@ def make(revisions: list[str]) -> Server:
         """Ask for the folders."""
         check(ctx)
         return [str(root.uri) for root in await ctx.list_roots()]
-
-    @made.tool
-    async def write(text: str) -> str:
-        """Change the note."""
-        notes.append(text)
-        made.changed("note://1")
-        return text
-
-    @made.tool
-    async def grow() -> str:
-        """Add a tool to this process."""
-        made.add_tool(sprout)
-        return "grown"
-
-    @made.resource("note://1")
-    async def note() -> str:
-        return notes[-1]
 
     return made
 

@@ -6,7 +6,7 @@ tables of the page anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from trunkline.protocol.revisions import REVISION_NAMES, uses_handshake
 
-__all__ = ["CELLS", "DIRECT_CELLS", "KINDS", "PAGE", "SERVERS", "Cell", "DirectCell", "redrawn"]
+__all__ = ["CELLS", "CLIENTS", "DIRECT_CELLS", "PAGE", "SERVERS", "Cell", "DirectCell", "draw", "redraw", "redrawn"]
 
 #: The page whose tables are made here.
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "long-jobs.md"
@@ -101,32 +101,33 @@ DIRECT_CELLS: Sequence[DirectCell] = tuple(DirectCell(*client, kind) for client,
 # --- the tables of the page ------------------------------------------------------------------------------------------
 
 
-def _through_the_gateway() -> Iterator[list[str]]:
-    tools = list(product(SERVERS, KINDS))
-    yield ["client", *(f"{server}: {KINDS[kind]}" for server, kind in tools)]
-    for client, way in CLIENTS:
-        yield [f"{client}, {way}", *(Cell(client, way, *tool).text for tool in tools)]
+def draw(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Draw a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
-def _from_a_server() -> Iterator[list[str]]:
-    yield ["client", *KINDS.values()]
-    for client, way in CLIENTS:
-        yield [f"{client}, {way}", *(DirectCell(client, way, kind).text for kind in KINDS)]
-
-
-def _drawn(rows: Iterator[list[str]]) -> str:
-    head = next(rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+def redraw(page: str, tables: Mapping[str, str]) -> str:
+    """Return a page with these tables between the marks with their names."""
+    for name, table in tables.items():
+        start, end = f"<!-- table {name}: start -->\n", f"<!-- table {name}: end -->\n"
+        before, _, rest = page.partition(start)
+        _, _, after = rest.partition(end)
+        page = f"{before}{start}\n{table}\n\n{end}{after}"
+    return page
 
 
 def redrawn(page: str) -> str:
     """Return the page with the tables between its marks."""
-    for name, rows in (("gateway", _through_the_gateway()), ("server", _from_a_server())):
-        start, end = f"<!-- table {name}: start -->\n", f"<!-- table {name}: end -->\n"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        page = f"{before}{start}\n{_drawn(rows)}\n\n{end}{after}"
-    return page
+    tools = list(product(SERVERS, KINDS))
+    gateway = draw(
+        ["client", *(f"{server}: {KINDS[kind]}" for server, kind in tools)],
+        ([f"{client}, {way}", *(Cell(client, way, *tool).text for tool in tools)] for client, way in CLIENTS),
+    )
+    server = draw(
+        ["client", *KINDS.values()],
+        ([f"{client}, {way}", *(DirectCell(client, way, kind).text for kind in KINDS)] for client, way in CLIENTS),
+    )
+    return redraw(page, {"gateway": gateway, "server": server})
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.host.gateway.long_job_table import draw, redraw
 from tests.host.gateway.support import NEW, OLD
 from trunkline.protocol.revisions import REVISION_NAMES, uses_handshake
 
@@ -24,7 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "questions-across-er
 SERVER = "shop"
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class Kind(Struct, frozen=True):
     """A kind of question: the revisions that have it, and what it needs."""
 
     #: The title of its column.
@@ -42,114 +43,47 @@ class Kind(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...]
 
 
-_ELICITATION = ("elicitation", "elicitation_urls")
-_SAMPLING = ("sampling", "sampling_tools")
+_FORMS, _MODELS = ("elicitation", "elicitation_urls"), ("sampling", "sampling_tools")
+_FORM, _MODEL, _ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+_NO_PAGE = "has no (elicitation/create|URL elicitation)"
 
 KINDS: Mapping[str, Kind] = {
-    "form": Kind(
-        title="form",
-        since="2025-06-18",
-        lack="no forms",
-        named="has no elicitation/create",
-        method="elicitation/create",
-        capability="elicitation.form",
-        options=_ELICITATION,
-    ),
-    "page": Kind(
-        title="page (URL)",
-        since="2025-11-25",
-        lack="no pages",
-        named="has no (elicitation/create|URL elicitation)",
-        method="elicitation/create",
-        capability="elicitation.url",
-        options=("elicitation_urls",),
-    ),
-    "sampling": Kind(
-        title="sampling",
-        since="2024-11-05",
-        lack="no sampling",
-        named="has no sampling/createMessage",
-        method="sampling/createMessage",
-        capability="sampling",
-        options=_SAMPLING,
-    ),
+    "form": Kind("form", "2025-06-18", "no forms", f"has no {_FORM}", _FORM, "elicitation.form", _FORMS),
+    "page": Kind("page (URL)", "2025-11-25", "no pages", _NO_PAGE, _FORM, "elicitation.url", _FORMS[1:]),
+    "sampling": Kind("sampling", "2024-11-05", "no sampling", f"has no {_MODEL}", _MODEL, "sampling", _MODELS),
     "sampling with tools": Kind(
-        title="sampling with tools",
-        since="2025-11-25",
-        lack="no tools in sampling",
-        named="has no sampling with tools",
-        method="sampling/createMessage",
-        capability="sampling.tools",
-        options=("sampling_tools",),
+        *("sampling with tools", "2025-11-25", "no tools in sampling", "has no sampling with tools"),
+        *(_MODEL, "sampling.tools", _MODELS[1:]),
     ),
-    "roots": Kind(
-        title="roots",
-        since="2024-11-05",
-        lack="no roots",
-        named="has no roots/list",
-        method="roots/list",
-        capability="roots",
-        options=("roots",),
-    ),
+    "roots": Kind("roots", "2024-11-05", "no roots", f"has no {_ROOTS}", _ROOTS, "roots", ("roots",)),
 }
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class Case(Struct, frozen=True):
     """A question that a tool asks, and what is to come of it."""
 
     kind: str
     id: str
     tool: str
-    arguments: Mapping[str, Any] = {}
     #: The result of the tool, which holds the answer.
     result: str
     #: What the person or the model in front was shown; a request for roots is shown to no one.
     shown: tuple[str, ...]
+    arguments: Mapping[str, Any] = {}
 
 
 _LABEL = f"[{SERVER}] This request is made by the MCP server {SERVER}."
 
 CASES: tuple[Case, ...] = (
+    Case("form", "form accepted", "form", "accept Ada", (f"[{SERVER}] Please accept",), {"action": "accept"}),
+    Case("form", "form declined", "form", "decline None", (f"[{SERVER}] Please decline",), {"action": "decline"}),
+    Case("form", "form cancelled", "form", "cancel None", (f"[{SERVER}] Please cancel",), {"action": "cancel"}),
+    Case("page", "page", "page", "accept", (f"[{SERVER}] Please pay https://pay.example/1",)),
+    Case("sampling", "sampling", "sample", "small: four", (f"{_LABEL}\n\nBe short.",)),
     Case(
-        kind="form",
-        id="form accepted",
-        tool="form",
-        arguments={"action": "accept"},
-        result="accept Ada",
-        shown=(f"[{SERVER}] Please accept",),
+        "sampling with tools", *("sampling with tools", "sample_with_tools", "There is rain in Oslo"), (_LABEL, _LABEL)
     ),
-    Case(
-        kind="form",
-        id="form declined",
-        tool="form",
-        arguments={"action": "decline"},
-        result="decline None",
-        shown=(f"[{SERVER}] Please decline",),
-    ),
-    Case(
-        kind="form",
-        id="form cancelled",
-        tool="form",
-        arguments={"action": "cancel"},
-        result="cancel None",
-        shown=(f"[{SERVER}] Please cancel",),
-    ),
-    Case(kind="page", id="page", tool="page", result="accept", shown=(f"[{SERVER}] Please pay https://pay.example/1",)),
-    Case(
-        kind="sampling",
-        id="sampling",
-        tool="sample",
-        result="small: four",
-        shown=(f"{_LABEL}\n\nBe short.",),
-    ),
-    Case(
-        kind="sampling with tools",
-        id="sampling with tools",
-        tool="sample_with_tools",
-        result="There is rain in Oslo",
-        shown=(_LABEL, _LABEL),
-    ),
-    Case(kind="roots", id="roots", tool="roots", result="file:///work", shown=("roots",)),
+    Case("roots", "roots", "roots", "file:///work", ("roots",)),
 )
 
 #: The eras, each with its newest revision.
@@ -169,10 +103,6 @@ def works(kind: Kind, client: str, server: str) -> bool:
 # --- the tables of the page ------------------------------------------------------------------------------------------
 
 
-def _rows(head: list[str], body: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
-
-
 def _cell(kind: Kind, client: str) -> str:
     return f"{kind.lack} before {kind.since}" if lacks(kind, client) else "works"
 
@@ -181,7 +111,7 @@ def _by_era() -> str:
     """Return the table of all clients in front of the newest server of each era."""
     head = ["client", "server", *(kind.title for kind in KINDS.values())]
     pairs = product(REVISION_NAMES, ERAS)
-    return _rows(
+    return draw(
         head, [[_named(client), era, *(_cell(kind, client) for kind in KINDS.values())] for client, era in pairs]
     )
 
@@ -198,17 +128,12 @@ def _working(client: str, server: str) -> str:
 def _by_revision() -> str:
     """Return the table of all pairs of revisions."""
     body = [[f"**{client}**", *(_working(client, server) for server in REVISION_NAMES)] for client in REVISION_NAMES]
-    return _rows(["client \\ server", *REVISION_NAMES], body)
+    return draw(["client \\ server", *REVISION_NAMES], body)
 
 
 def redrawn(page: str) -> str:
     """Return the page with the tables between its marks."""
-    for name, table in (("by era", _by_era()), ("by revision", _by_revision())):
-        start, end = f"<!-- table {name}: start -->\n", f"<!-- table {name}: end -->\n"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        page = f"{before}{start}\n{table}\n\n{end}{after}"
-    return page
+    return redraw(page, {"by era": _by_era(), "by revision": _by_revision()})
 
 
 if __name__ == "__main__":

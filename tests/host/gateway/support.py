@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline import Client, Server
@@ -25,17 +28,21 @@ __all__ = [
     "FRONTS",
     "NEW",
     "OLD",
+    "PAIRS",
     "UPSTREAMS",
     "Stage",
     "Web",
     "again",
     "allow",
     "asked",
+    "audit_entries",
+    "fronted",
     "gone",
     "on_stage",
     "over_http",
     "quiet",
     "revisions_of",
+    "served",
     "server",
     "until",
 ]
@@ -44,6 +51,10 @@ OLD = NEWEST_HANDSHAKE.name
 NEW = NEWEST.name
 FRONTS = pytest.mark.parametrize("channel", [OLD, NEW], ids=["handshake-front", "stateless-front"])
 UPSTREAMS = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-server", "stateless-server"])
+#: The two pairs of eras that differ: each era once in front and once behind.
+PAIRS = pytest.mark.parametrize(
+    ("channel", "upstream"), [(OLD, NEW), (NEW, OLD)], ids=["handshake-front", "stateless-front"]
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,9 +118,32 @@ async def on_stage(
             await served.aclose()
 
 
-class Web(NamedTuple):
-    """A gateway that listens: its URL, the token it wants, and what stops it."""
+#: The options of a host, as opposed to those of the client in front of its gateway.
+_HOST_OPTIONS = frozenset(
+    {"audit", "consent_seconds", "gateway", "hosted", "limits", "list_seconds", "pins", "policy", "settings", "wait"}
+)
 
+
+@asynccontextmanager
+async def fronted(
+    servers: Mapping[str, object], folder: Path, revision: str = NEW, **options: Any
+) -> AsyncIterator[Client]:
+    """Open a client in front of the gateway of a host; ``hosted`` has the host's options that clients have as well."""
+    host_options = {name: options.pop(name) for name in _HOST_OPTIONS & options.keys()}
+    host_options |= host_options.pop("hosted", {})
+    async with on_stage(servers, folder, **host_options) as stage, stage.client(revision, **options) as client:
+        yield client
+
+
+def audit_entries(trail: Path) -> list[dict[str, Any]]:
+    """Read the entries of an audit trail."""
+    return [json.loads(line) for line in trail.read_text(encoding="utf-8").splitlines()]
+
+
+class Web(NamedTuple):
+    """A gateway that listens: its host, its URL, the token it wants, and what stops it."""
+
+    host: Host
     url: str
     token: str | None
     stopping: asyncio.Event
@@ -140,10 +174,23 @@ async def over_http(host: Host, **options: Any) -> AsyncIterator[Web]:
         serving.result()
     url, token = told.result()
     try:
-        yield Web(url, token, stopping)
+        yield Web(host, url, token, stopping)
     finally:
         stopping.set()
         await serving
+
+
+@asynccontextmanager
+async def served(servers: Mapping[str, object], folder: Path, **options: Any) -> AsyncIterator[Web]:
+    """Open a host of these servers, all of whose tools are allowed, and serve it over HTTP with the other options."""
+    policy = options.pop("policy", None) or allow(*servers)
+    host_options: dict[str, Any] = {"folder": folder, "policy": policy, "audit": False}
+    host_options |= {name: options.pop(name) for name in ("audit", "extensions", "limits") if name in options}
+    async with (
+        Host.open(servers, **host_options) as host,
+        over_http(host, **options) as web,
+    ):
+        yield web
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -168,8 +215,6 @@ async def quiet() -> None:
 
 async def asked(client: Client, name: str, **arguments: Any) -> tuple[t.CallToolRequestParams, t.InputRequiredResult]:
     """Call a tool for one round, as a stateless client that is expected to be asked something."""
-    import msgspec
-
     params = t.CallToolRequestParams(name=name, arguments=msgspec.Raw(msgspec.json.encode(arguments)))
     result, _ = await client.forward("tools/call", params)
     assert isinstance(result, t.InputRequiredResult), result
@@ -178,9 +223,6 @@ async def asked(client: Client, name: str, **arguments: Any) -> tuple[t.CallTool
 
 def again(params: t.CallToolRequestParams, result: t.InputRequiredResult, answer: Any) -> t.CallToolRequestParams:
     """Make the params that take a call up again, with one answer to all that was asked."""
-    import msgspec
-    from msgspec.structs import replace
-
     raw = msgspec.Raw(msgspec.json.encode({"action": "accept", "content": {"value": answer}}))
     return replace(
         params, input_responses=dict.fromkeys(result.input_requests or {}, raw), request_state=result.request_state

@@ -9,7 +9,17 @@ import pytest
 
 import trunkline.types as t
 from tests.extensions.apps.weather import HTML, PANEL, marking, weather
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, on_stage, revisions_of, server
+from tests.host.gateway.support import (
+    CELLS,
+    NEW,
+    OLD,
+    PAIRS,
+    allow,
+    fronted,
+    on_stage,
+    revisions_of,
+    server,
+)
 from trunkline import Context, Server
 from trunkline.errors import InvalidParams
 from trunkline.extensions import APPS
@@ -45,14 +55,11 @@ BOTH = pytest.mark.parametrize("make", [strict, loose])
 
 
 @BOTH
-@CELLS
+@PAIRS
 async def test_a_caller_that_shows_pages_gets_them_under_the_uris_of_the_gateway(
     channel: str, upstream: str, make: Any, tmp_path: Path
 ) -> None:
-    async with (
-        on_stage({"w": make(upstream)}, tmp_path, policy=readable("w")) as stage,
-        stage.client(channel, apps=True) as client,
-    ):
+    async with fronted({"w": make(upstream)}, tmp_path, channel, policy=readable("w"), apps=True) as client:
         assert client.server_capabilities["extensions"][APPS] == {}
         tools = {tool.name: tool.meta or {} for tool in await client.list_tools()}
         assert tools["w__show"]["ui"]["resourceUri"] == OUTER
@@ -66,7 +73,7 @@ async def test_a_caller_that_shows_pages_gets_them_under_the_uris_of_the_gateway
 
 
 @BOTH
-@CELLS
+@PAIRS
 async def test_another_caller_gets_ordinary_tools_and_nothing_of_the_extension(
     channel: str, upstream: str, make: Any, tmp_path: Path
 ) -> None:
@@ -115,11 +122,10 @@ async def test_the_extension_is_declared_to_a_server_only_for_callers_that_decla
         assert (await able.call_tool("t__declared")).data is True
 
 
-@FRONTS
-async def test_a_server_without_pages_needs_no_connection_of_its_own_for_them(channel: str, tmp_path: Path) -> None:
+async def test_a_server_without_pages_needs_no_connection_of_its_own_for_them(tmp_path: Path) -> None:
     async with (
         on_stage({"t": telling(OLD, pages=False)}, tmp_path) as stage,
-        stage.client(channel, apps=True) as client,
+        stage.client(OLD, apps=True) as client,
     ):
         assert APPS not in client.server_capabilities.get("extensions", {})
         assert [tool.name for tool in await client.list_tools()] == ["t__declared"]
@@ -127,16 +133,12 @@ async def test_a_server_without_pages_needs_no_connection_of_its_own_for_them(ch
         assert sum(len(session.connections) for session in stage.gateway.core.sessions) == 0
 
 
-@FRONTS
 async def test_a_server_that_hides_even_the_extension_is_found_with_a_connection_that_exists_anyway(
-    channel: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     made = server("quiet", OLD, visible=lambda caller, tool: caller.supports(f"extensions/{APPS}"))
     made.add_tool(lambda: "x", name="show", meta={"ui": {"resourceUri": PANEL}})
-    async with (
-        on_stage({"q": made}, tmp_path) as stage,
-        stage.client(channel, apps=True, elicitation=lambda _: "x") as client,
-    ):
+    async with fronted({"q": made}, tmp_path, NEW, apps=True, elicitation=lambda _: "x") as client:
         assert [tool.meta for tool in await client.list_tools()] == [{"ui": {"resourceUri": "ui://q/weather/panel"}}]
 
 
@@ -144,27 +146,19 @@ async def test_the_extension_is_advertised_by_the_profile_that_has_a_server_with
     servers = {"w": strict(NEW), "t": telling(NEW, pages=False)}
     for profile, declared in (("w", True), ("t", False)):
         options = GatewayOptions(profile=profile, servers=frozenset({profile}))
-        async with on_stage(servers, tmp_path / profile, gateway=options) as stage, stage.client() as client:
+        async with fronted(servers, tmp_path / profile, gateway=options) as client:
             assert (APPS in client.server_capabilities.get("extensions", {})) is declared
 
 
-@FRONTS
-async def test_a_page_calls_the_tools_of_its_server_by_their_own_names(channel: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"w": strict(NEW), "t": telling(NEW, pages=False)}, tmp_path) as stage,
-        stage.client(channel, apps=True) as client,
-    ):
+async def test_a_page_calls_the_tools_of_its_server_by_their_own_names(tmp_path: Path) -> None:
+    async with fronted({"w": strict(NEW), "t": telling(NEW, pages=False)}, tmp_path, OLD, apps=True) as client:
         assert "cloudy" in str((await client.call_tool("refresh", {"city": "Oslo"})).content)
         with pytest.raises(InvalidParams, match="Unknown tool: declared"):
             await client.call_tool("declared")
 
 
-@FRONTS
-async def test_a_name_that_two_servers_with_pages_have_is_nobodys(channel: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"w": strict(NEW), "v": strict(NEW)}, tmp_path) as stage,
-        stage.client(channel, apps=True) as client,
-    ):
+async def test_a_name_that_two_servers_with_pages_have_is_nobodys(tmp_path: Path) -> None:
+    async with fronted({"w": strict(NEW), "v": strict(NEW)}, tmp_path, NEW, apps=True) as client:
         with pytest.raises(InvalidParams, match="Unknown tool: refresh"):
             await client.call_tool("refresh", {"city": "Oslo"})
 
@@ -172,23 +166,18 @@ async def test_a_name_that_two_servers_with_pages_have_is_nobodys(channel: str, 
 DENY = '[[rule]]\nname = "no refresh"\neffect = "deny"\nserver = "w"\ntool = "refresh"\n'
 
 
-@FRONTS
-async def test_the_policy_holds_for_what_a_page_calls(channel: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"w": strict(NEW)}, tmp_path, policy=allow("w", more=DENY)) as stage,
-        stage.client(channel, apps=True) as client,
-    ):
+async def test_the_policy_holds_for_what_a_page_calls(tmp_path: Path) -> None:
+    async with fronted({"w": strict(NEW)}, tmp_path, OLD, policy=allow("w", more=DENY), apps=True) as client:
         assert [tool.name for tool in await client.list_tools()] == ["w__show"]
         with pytest.raises(InvalidParams, match="Unknown tool"):
             await client.call_tool("refresh", {"city": "Oslo"})
 
 
 @pytest.mark.parametrize("approval", ["ask", "client"])
-@UPSTREAMS
-async def test_tools_of_pages_are_never_found_by_a_search(upstream: str, approval: Any, tmp_path: Path) -> None:
+async def test_tools_of_pages_are_never_found_by_a_search(approval: Any, tmp_path: Path) -> None:
     options = GatewayOptions(search="on", approval=approval)
     async with (
-        on_stage({"w": strict(upstream)}, tmp_path, gateway=options) as stage,
+        on_stage({"w": strict(OLD)}, tmp_path, gateway=options) as stage,
         stage.client(apps=True) as client,
         stage.client() as other,
     ):
@@ -223,20 +212,9 @@ async def test_the_uri_of_a_page_in_the_meta_of_a_result_is_rewritten(tmp_path: 
     def show() -> t.CallToolResult:
         return t.CallToolResult(content=[], meta={"ui": {"resourceUri": PANEL}, "ui/resourceUri": PANEL, "kept": 1})
 
-    async with on_stage({"w": made}, tmp_path) as stage, stage.client(apps=True) as client:
+    async with fronted({"w": made}, tmp_path, apps=True) as client:
         meta = (await client.call_tool("w__show")).meta or {}
     assert (meta["ui"], meta["ui/resourceUri"], meta["kept"]) == ({"resourceUri": OUTER}, OUTER, 1)
-
-
-async def test_a_gateway_behind_a_gateway_passes_pages_on(tmp_path: Path) -> None:
-    async with (
-        on_stage({"w": strict(NEW)}, tmp_path / "inner", policy=readable("w")) as inner,
-        on_stage({"g": inner.gateway}, tmp_path / "outer", policy=readable("g")) as outer,
-        outer.client(apps=True) as client,
-    ):
-        [shown] = [tool for tool in await client.list_tools() if "show" in tool.name]
-        page = await client.read_app(shown)
-    assert (page.uri, page.html) == ("ui://g/w/weather/panel", HTML)
 
 
 async def test_what_another_kind_of_client_learns_adds_a_page_and_nothing_else(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import NEW, OLD, Stage, allow, on_stage, over_http, until
+from tests.host.gateway.support import NEW, OLD, Stage, on_stage
 from trunkline import Client, RequestFailed
-from trunkline.host.host import Host
 
 _ROOT = str(Path(__file__).parents[3])
 _COMMAND = [sys.executable, "-S", "-m", "tests.host.gateway.both_eras"]
@@ -51,15 +49,6 @@ async def test_a_handshake_client_is_asked_as_if_it_were_connected_directly(tmp_
         pids = {await _data(client, "b__pid") for _ in range(3)}
         assert len(pids) == 1
         assert _shared(stage) not in pids
-
-
-async def test_a_handshake_client_is_asked_over_http(tmp_path: Path) -> None:
-    async with (
-        Host.open({"b": both()}, folder=tmp_path, policy=allow("b"), audit=False) as host,
-        over_http(host) as web,
-        web.client(OLD, elicitation=_ann) as client,
-    ):
-        assert await _data(client, "b__ask") == "hello Ann"
 
 
 @pytest.mark.parametrize(
@@ -111,40 +100,6 @@ from trunkline.protocol.revisions import REVISION_NAMES
 os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
 make(list(REVISION_NAMES)).run()
 """
-
-
-async def test_a_client_hears_of_changes_in_the_process_of_its_calls(tmp_path: Path) -> None:
-    heard = asyncio.Event()
-
-    def told(method: str, params: dict[str, Any]) -> None:
-        if (method, params.get("uri")) == ("notifications/resources/updated", "note://b/1"):
-            heard.set()
-
-    async with (
-        on_stage({"b": both()}, tmp_path) as stage,
-        stage.client(OLD, elicitation=_ann, on_notification=told) as client,
-    ):
-        await until(lambda: stage.host._open.core.supervisor.upstreams["b"].running)
-        await client.subscribe("note://b/1")
-        await _data(client, "b__write", text="second")
-        await asyncio.wait_for(heard.wait(), 20)
-        (read,) = await client.read_resource("note://b/1")
-    assert read.text == "second"
-
-
-async def test_a_tool_has_one_pin_in_both_eras(tmp_path: Path) -> None:
-    async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
-        before = {tool.name: tool for tool in await client.list_tools()}
-        await client.call_tool("b__grow")
-        # The connection with a handshake is listed now, in the form of that era.
-        connections = [
-            connection for session in stage.host._open.core.sessions for connection in session.connections._connections
-        ]
-        await until(lambda: any(connection.offering is not None for connection in connections))
-        after = {tool.name: tool for tool in await client.list_tools()}
-        assert {name: after[name] for name in before} == before
-        assert after.keys() - before.keys() == {"b__sprout"}
-        assert await _data(client, "b__pid") != _shared(stage)
 
 
 async def test_the_shared_connection_keeps_its_era_after_a_restart(tmp_path: Path) -> None:

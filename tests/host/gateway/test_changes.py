@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from tests.host.gateway.support import (
     FRONTS,
     NEW,
     OLD,
+    PAIRS,
     UPSTREAMS,
     Stage,
     allow,
+    fronted,
     on_stage,
     quiet,
     server,
     until,
 )
+from tests.host.supervised import program, scripted
 from trunkline import Client, RequestFailed, Server
-from trunkline.host.config.model import Filters, ServerEntry, ServerSettings, Source
+from trunkline.host.config.model import Filters
 
 
 def board(revision: str) -> Server:
@@ -61,7 +65,7 @@ async def test_a_change_of_a_subscribed_resource_reaches_the_client(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     made = board(upstream)
-    async with on_stage({"b": made}, tmp_path) as stage, stage.client(channel) as client:
+    async with fronted({"b": made}, tmp_path, channel) as client:
         async with client.listen(uris=["note://b/1"]) as changes:
             await until(lambda: _wanted(made) == {"note://1"})
             await client.call_tool("b__write", {"number": "2", "text": "other"})
@@ -81,14 +85,54 @@ def _subscribed(sink: Any) -> Any:
     return () if getattr(sink, "session", None) is None else sink.session.subscriptions
 
 
+SAME_CONNECTION = pytest.mark.parametrize(
+    ("settings", "client_options"),
+    [
+        ({"roots": ("file:///srv",)}, {"elicitation": lambda question: None}),
+        ({"share": "session"}, {"apps": True}),
+        ({"per_user": True}, {}),
+        ({"per_user": True, "roots": ("file:///srv",)}, {"elicitation": lambda question: None}),
+    ],
+    ids=["own-roots", "apps", "per-user", "per-user-with-own-roots"],
+)
+
+
+@SAME_CONNECTION
+async def test_a_subscription_is_made_on_the_connection_of_the_calls(
+    settings: dict[str, Any], client_options: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    entry = program("n", "slow_notes", str(tmp_path / "go"), **settings)
+    async with (
+        on_stage({"n": entry}, tmp_path) as stage,
+        stage.client(OLD, **client_options) as client,
+        client.listen(uris=["note://n/one"]) as changes,
+    ):
+        await client.call_tool("n__pid")
+        assert (await asyncio.wait_for(anext(changes), 3)).uri == "note://n/one"
+        assert sum(len(session.connections) for session in stage.gateway.core.sessions) == 1
+
+
+async def test_a_subscription_follows_the_calls_to_the_connection_for_log_messages(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    entry = program("n", "slow_notes", str(tmp_path / "go"))
+    async with (
+        on_stage({"n": entry}, tmp_path) as stage,
+        stage.client(OLD) as client,
+        client.listen(uris=["note://n/one"]) as changes,
+    ):
+        await client.set_logging_level("debug")
+        await client.call_tool("n__pid")
+        assert (await asyncio.wait_for(anext(changes), 3)).uri == "note://n/one"
+
+
 @UPSTREAMS
 async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp_path: Path) -> None:
     heard: list[Any] = []
     made = board(upstream)
-    async with (
-        on_stage({"b": made}, tmp_path) as stage,
-        stage.client(OLD, on_notification=lambda method, params: heard.append((method, params.get("uri")))) as client,
-    ):
+    async with fronted(
+        {"b": made}, tmp_path, OLD, on_notification=lambda method, params: heard.append((method, params.get("uri")))
+    ) as client:
         await client.subscribe("note://b/1")
         await until(lambda: _wanted(made) == {"note://1"})
         made.changed("note://1")
@@ -100,16 +144,15 @@ async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp
     assert heard == [("notifications/resources/updated", "note://b/1")]
 
 
-@FRONTS
-async def test_a_server_subscription_ends_with_its_last_subscriber(channel: str, tmp_path: Path) -> None:
+async def test_a_server_subscription_ends_with_its_last_subscriber(tmp_path: Path) -> None:
     one, two = board(NEW), board(OLD)
-    async with on_stage({"b": one, "c": two}, tmp_path) as stage, stage.client(channel) as client:
+    async with fronted({"b": one, "c": two}, tmp_path, NEW) as client:
         async with client.listen(uris=["note://b/1", "note://c/2"]):
             await until(lambda: (_wanted(one), _wanted(two)) == ({"note://1"}, {"note://2"}))
         await until(lambda: not _wanted(one) and not _wanted(two))
 
 
-@CELLS
+@PAIRS
 async def test_a_subscription_outlives_a_restart_of_the_server(channel: str, upstream: str, tmp_path: Path) -> None:
     made = board(upstream)
     async with (
@@ -134,8 +177,7 @@ NO_SECOND = '[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n'
 async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     made = board(NEW)
     async with (
-        on_stage({"b": made}, tmp_path, policy=allow("b", more=NO_SECOND)) as stage,
-        stage.client() as client,
+        fronted({"b": made}, tmp_path, policy=allow("b", more=NO_SECOND)) as client,
         client.listen(uris=[uri, "note://b/1"]) as changes,
     ):
         await until(lambda: _wanted(made) == {"note://1"})
@@ -147,12 +189,12 @@ async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str,
 @HIDDEN
 async def test_a_handshake_client_cannot_subscribe_to_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     policy = allow("b", more=NO_SECOND)
-    async with on_stage({"b": board(NEW)}, tmp_path, policy=policy) as stage, stage.client(OLD) as client:
+    async with fronted({"b": board(NEW)}, tmp_path, OLD, policy=policy) as client:
         with pytest.raises(RequestFailed, match="Resource not found"):
             await client.subscribe(uri)
 
 
-@CELLS
+@PAIRS
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
 async def test_a_list_that_changes_is_told_once(channel: str, upstream: str, kind: str, tmp_path: Path) -> None:
     heard: list[str] = []
@@ -188,19 +230,13 @@ def _add(made: Server, kind: str) -> None:
         made.resource("late://2", name="late_two")(_nothing)
 
 
-@FRONTS
-async def test_filtered_items_are_not_reported(channel: str, tmp_path: Path) -> None:
+async def test_filtered_items_are_not_reported(tmp_path: Path) -> None:
     heard: list[str] = []
     made = board(NEW)
-    entry = ServerEntry(
-        name="b",
-        source=Source("given"),
-        target=made,
-        settings=ServerSettings(tools=Filters(deny=("secret_*",))),
-    )
+    entry = scripted("b", made, tools=Filters(deny=("secret_*",)))
     async with (
         on_stage({"b": entry}, tmp_path) as stage,
-        stage.client(channel, on_change=lambda change: heard.append(change.kind)) as client,
+        stage.client(OLD, on_change=lambda change: heard.append(change.kind)) as client,
     ):
         await _listening(stage, client)
         made.add_tool(_nothing, name="secret_one")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, UPSTREAMS, allow, on_stage, server
+from tests.host.gateway.support import CELLS, PAIRS, UPSTREAMS, fronted, on_stage, server
 from trunkline import Context, RequestFailed, Server, ToolError
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 
@@ -25,22 +25,6 @@ def inquirer(revision: str) -> Server:
         name = (await ctx.elicit("Name?", str)).data
         toppings = [str((await ctx.elicit(f"Topping {number}?", str)).data) for number in range(size)]
         return f"{name}: {' '.join(toppings)}"
-
-    @made.tool
-    async def both(ctx: Context) -> str:
-        """Ask two things side by side."""
-        first, second = await asyncio.gather(ctx.elicit("First?", str), ctx.elicit("Second?", str))
-        return f"{first.data} {second.data}"
-
-    @made.tool
-    async def confirm(ctx: Context) -> str:
-        """Ask yes or no."""
-        return (await ctx.elicit("Sure?", bool)).action
-
-    @made.tool
-    async def pay(ctx: Context) -> str:
-        """Send the user to a page."""
-        return (await ctx.elicit_url("Pay", "https://pay.example/1", done=lambda: True)).action
 
     @made.tool
     async def think(ctx: Context, about: str) -> str:
@@ -70,16 +54,15 @@ def inquirer(revision: str) -> Server:
     return made
 
 
-def _said(question: t.ElicitRequestParams) -> str:
-    """Give what a server says, which comes after its own name and nothing else."""
+def _asked(question: t.ElicitRequestParams) -> str:
+    """Return what a server asked, which comes after its own name and nothing else."""
     label = "[a] "
     assert question.message.startswith(label)
     return question.message.removeprefix(label)
 
 
-def _word(question: t.ElicitRequestParams) -> str:
-    """Answer with the first word of the question."""
-    return _said(question).split()[0].rstrip("?")
+def _first_word(question: t.ElicitRequestParams) -> str:
+    return _asked(question).split()[0].rstrip("?")
 
 
 @CELLS
@@ -88,73 +71,17 @@ async def test_questions_in_a_loop_are_all_answered(channel: str, upstream: str,
 
     def answer(question: t.ElicitRequestParams) -> str:
         heard.append(question.message)
-        return _said(question).upper()
+        return _asked(question).upper()
 
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=answer) as client,
-    ):
-        result = await client.call_tool("a__order", {"size": 3})
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
+        async with stage.client(channel, elicitation=answer) as client:
+            result = await client.call_tool("a__order", {"size": 3})
         assert stage.parked == 0
     assert result.data == "NAME?: TOPPING 0? TOPPING 1? TOPPING 2?"
     assert heard == ["[a] Name?", "[a] Topping 0?", "[a] Topping 1?", "[a] Topping 2?"]
 
 
-@CELLS
-async def test_questions_side_by_side_are_all_answered(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=_word) as client,
-    ):
-        assert (await client.call_tool("a__both")).data == "First Second"
-
-
-@CELLS
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        pytest.param(t.ElicitResult(action="accept", content={"value": True}), "accept", id="accept"),
-        pytest.param(t.ElicitResult(action="decline"), "decline", id="decline"),
-        pytest.param(t.ElicitResult(action="cancel"), "cancel", id="cancel"),
-    ],
-)
-async def test_what_the_user_did_with_a_form_reaches_the_server(
-    channel: str, upstream: str, answer: t.ElicitResult, expected: str, tmp_path: Path
-) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=lambda _: answer) as client,
-    ):
-        assert (await client.call_tool("a__confirm")).data == expected
-
-
-@CELLS
-async def test_a_page_is_opened_where_both_sides_can(channel: str, upstream: str, tmp_path: Path) -> None:
-    opened: list[str | None] = []
-
-    def open_page(question: t.ElicitRequestParams) -> bool:
-        opened.append(question.url)
-        return True
-
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=open_page, elicitation_urls=True) as client,
-    ):
-        assert (await client.call_tool("a__pay")).data == "accept"
-    assert opened == ["https://pay.example/1"]
-
-
-@CELLS
-async def test_a_client_that_opens_no_pages_is_not_asked_to(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=lambda _: pytest.fail("asked")) as client,
-    ):
-        with pytest.raises((ToolError, RequestFailed), match="elicitation"):
-            await client.call_tool("a__pay")
-
-
-@CELLS
+@PAIRS
 async def test_a_model_in_front_is_asked_as_the_server_asks_it(channel: str, upstream: str, tmp_path: Path) -> None:
     heard: list[t.CreateMessageRequestParams] = []
 
@@ -162,25 +89,12 @@ async def test_a_model_in_front_is_asked_as_the_server_asks_it(channel: str, ups
         heard.append(params)
         return t.CreateMessageResult(role="assistant", content=t.TextContent(text="42"), model="m")
 
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, sampling=sample) as client,
-    ):
-        result = await client.call_tool("a__think", {"about": "life"})
-    assert result.data == "m: 42"
+    async with fronted({"a": inquirer(upstream)}, tmp_path, channel, sampling=sample) as client:
+        assert (await client.call_tool("a__think", {"about": "life"})).data == "m: 42"
     (asked,) = heard
     label = "[a] This request is made by the MCP server a."
     assert (asked.max_tokens, asked.system_prompt) == (17, f"{label}\n\nShort.")
     assert asked.messages[0].content == t.TextContent(text="life")
-
-
-@CELLS
-async def test_the_roots_of_the_client_reach_the_server(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, roots=["file:///work"]) as client,
-    ):
-        assert (await client.call_tool("a__folders")).data == ["file:///work"]
 
 
 @CELLS
@@ -196,54 +110,24 @@ async def test_a_later_call_with_other_roots_reaches_the_server_with_these(
             assert (await client.call_tool("a__folders")).data == ["file:///second"]
 
 
-def _with_roots(made: Server, *roots: str) -> ServerEntry:
-    return ServerEntry(name="a", source=Source("given"), target=made, settings=ServerSettings(roots=roots))
+def _unasked() -> Any:
+    raise AssertionError("the client was asked")
 
 
-@CELLS
-async def test_configured_roots_replace_the_roots_of_the_client(channel: str, upstream: str, tmp_path: Path) -> None:
-    def never() -> Any:
-        raise AssertionError("the client was asked")
-
-    async with (
-        on_stage({"a": _with_roots(inquirer(upstream), "file:///given")}, tmp_path) as stage,
-        stage.client(channel, roots=never) as client,
-    ):
-        assert (await client.call_tool("a__folders")).data == ["file:///given"]
-
-
-@CELLS
-async def test_configured_roots_hold_for_a_client_that_has_none(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": _with_roots(inquirer(upstream), "file:///given")}, tmp_path) as stage,
-        stage.client(channel) as client,
-    ):
-        assert (await client.call_tool("a__folders")).data == ["file:///given"]
-
-
-@CELLS
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        pytest.param("a__confirm", {}, id="elicitation"),
-        pytest.param("a__think", {"about": "x"}, id="sampling"),
-        pytest.param("a__folders", {}, id="roots"),
-    ],
-)
-async def test_a_client_without_elicitation_gets_an_error_that_names_the_missing_rule(
-    channel: str, upstream: str, name: str, arguments: dict[str, Any], tmp_path: Path
+@PAIRS
+@pytest.mark.parametrize("client_roots", [{"roots": _unasked}, {}], ids=["client with roots", "client without roots"])
+async def test_configured_roots_hold_whatever_the_client_has(
+    channel: str, upstream: str, client_roots: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(channel) as client:
-        with pytest.raises((ToolError, RequestFailed), match=r"elicitation|sampling|roots"):
-            await client.call_tool(name, arguments)
+    settings = ServerSettings(roots=("file:///given",))
+    entry = ServerEntry(name="a", source=Source("given"), target=inquirer(upstream), settings=settings)
+    async with fronted({"a": entry}, tmp_path, channel, **client_roots) as client:
+        assert (await client.call_tool("a__folders")).data == ["file:///given"]
 
 
 @CELLS
 async def test_a_prompt_and_a_resource_may_ask_too(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=_word) as client,
-    ):
+    async with fronted({"a": inquirer(upstream)}, tmp_path, channel, elicitation=_first_word) as client:
         prompt = await client.get_prompt("a__letter")
         (read,) = await client.read_resource("form://a/sky")
     assert prompt.messages[0].content == t.TextContent(text="Dear To")
@@ -251,61 +135,27 @@ async def test_a_prompt_and_a_resource_may_ask_too(channel: str, upstream: str, 
 
 
 @CELLS
-async def test_two_calls_of_one_client_are_answered_each_its_own(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(channel, elicitation=_said) as client,
-    ):
-        results = await asyncio.gather(*(client.call_tool("a__tell", {"who": f"w{number}"}) for number in range(6)))
-    assert [result.data for result in results] == [f"w{number}=I am w{number}" for number in range(6)]
-
-
-@CELLS
-@pytest.mark.parametrize("sessions", [8])
-async def test_no_session_receives_the_question_of_another(
-    channel: str, upstream: str, sessions: int, tmp_path: Path
+async def test_each_call_and_each_session_receives_its_own_question(
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     heard: Counter[tuple[str, str]] = Counter()
 
     async def session(stage: Any, name: str) -> list[str]:
         async def answer(question: t.ElicitRequestParams) -> str:
-            heard[name, _said(question)] += 1
+            heard[name, _asked(question)] += 1
             await asyncio.sleep(0)
-            return f"to {name}"
+            return f"to {_asked(question)}"
 
         async with stage.client(channel, elicitation=answer) as client:
-            return [(await client.call_tool("a__tell", {"who": name})).data for _ in range(3)]
+            calls = (client.call_tool("a__tell", {"who": f"{name}.{number}"}) for number in range(3))
+            return [result.data for result in await asyncio.gather(*calls)]
 
     async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
-        names = [f"s{number}" for number in range(sessions)]
+        names = ["one", "two", "three", "four"]
         results = await asyncio.gather(*(session(stage, name) for name in names))
-    assert results == [[f"{name}=to {name}"] * 3 for name in names]
-    assert set(heard) == {(name, f"I am {name}") for name in names}
-
-
-@CELLS
-async def test_a_question_that_the_policy_denies_is_declined_without_asking(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
-    policy = allow("a", more='[[rule]]\neffect = "deny"\nkind = "elicitation"\n')
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path, policy=policy) as stage,
-        stage.client(channel, elicitation=lambda _: pytest.fail("asked")) as client,
-    ):
-        assert (await client.call_tool("a__confirm")).data == "decline"
-
-
-@CELLS
-async def test_sampling_that_the_policy_denies_fails_without_a_word_to_the_model(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
-    policy = allow("a", more='[[rule]]\nname = "no models"\neffect = "deny"\nkind = "sampling"\n')
-    async with (
-        on_stage({"a": inquirer(upstream)}, tmp_path, policy=policy) as stage,
-        stage.client(channel, sampling=lambda _: pytest.fail("asked")) as client,
-    ):
-        with pytest.raises((ToolError, RequestFailed), match="not allow"):
-            await client.call_tool("a__think", {"about": "x"})
+    callers = [[f"{name}.{number}" for number in range(3)] for name in names]
+    assert results == [[f"{who}=to I am {who}" for who in group] for group in callers]
+    assert heard == Counter((who.split(".")[0], f"I am {who}") for group in callers for who in group)
 
 
 @UPSTREAMS
@@ -324,7 +174,7 @@ async def test_a_program_answers_by_callbacks(upstream: str, tmp_path: Path) -> 
         assert (await host.call_tool("a/folders")).data == ["file:///r"]
 
 
-@CELLS
+@PAIRS
 async def test_a_callback_that_fails_fails_its_call_alone(channel: str, upstream: str, tmp_path: Path) -> None:
     def broken(question: t.ElicitRequestParams) -> str:
         raise ValueError("no")
@@ -332,6 +182,6 @@ async def test_a_callback_that_fails_fails_its_call_alone(channel: str, upstream
     async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
         async with stage.client(channel, elicitation=broken) as client:
             with pytest.raises((ToolError, RequestFailed, ValueError)):
-                await client.call_tool("a__confirm")
-        async with stage.client(channel, elicitation=_word) as client:
+                await client.call_tool("a__order")
+        async with stage.client(channel, elicitation=_first_word) as client:
             assert (await client.call_tool("a__order", {"size": 0})).text == "Name: "

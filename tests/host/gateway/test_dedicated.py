@@ -13,21 +13,18 @@ import aiohttp
 import pytest
 
 from tests.host.gateway.support import (
-    CELLS,
-    FRONTS,
     NEW,
     OLD,
     Stage,
     Web,
-    allow,
     gone,
     on_stage,
-    over_http,
+    served,
     until,
 )
+from tests.host.gateway.workers.gateway_process import PROGRAM
 from trunkline import Client
 from trunkline.errors import TooManyRequests
-from trunkline.host.config.model import ServerSettings
 from trunkline.host.host import Host
 from trunkline.protocol.limits import Limits
 
@@ -38,7 +35,7 @@ def program(**settings: Any) -> dict[str, Any]:
     """Give the entry of a handshake server that is a process."""
     return {
         "command": sys.executable,
-        "args": ["-S", "-m", "tests.host.gateway.program", OLD],
+        "args": ["-S", str(PROGRAM), "p", "handshake"],
         "env": {"PYTHONPATH": ":".join([_ROOT, *sys.path])},
         **settings,
     }
@@ -57,15 +54,10 @@ def _dedicated(host: Host) -> int:
     return host.status()[0].dedicated
 
 
-def test_an_idle_connection_is_closed_within_two_minutes_by_default() -> None:
-    assert ServerSettings().dedicated_idle + 5.0 < 120.0
-
-
-@FRONTS
-async def test_an_idle_process_ends_and_the_next_call_starts_another(channel: str, tmp_path: Path) -> None:
+async def test_an_idle_process_ends_and_the_next_call_starts_another(tmp_path: Path) -> None:
     async with (
         on_stage({"p": program(dedicatedIdle=0.1)}, tmp_path) as stage,
-        stage.client(channel, elicitation=_answer) as client,
+        stage.client(OLD, elicitation=_answer) as client,
     ):
         first = await _pid(client)
         assert first != stage.host.status()[0].pid
@@ -74,26 +66,13 @@ async def test_an_idle_process_ends_and_the_next_call_starts_another(channel: st
         assert await _pid(client) != first
 
 
-@FRONTS
-async def test_a_process_ends_with_the_client_it_was_for(channel: str, tmp_path: Path) -> None:
+async def test_a_process_ends_with_the_client_it_was_for(tmp_path: Path) -> None:
     async with on_stage({"p": program()}, tmp_path) as stage:
-        async with stage.client(channel, elicitation=_answer) as client:
+        async with stage.client(NEW, elicitation=_answer) as client:
             pid = await _pid(client)
             assert _dedicated(stage.host) == 1
         await until(lambda: gone(pid))
         assert _dedicated(stage.host) == 0
-
-
-async def test_a_process_ends_with_the_http_session_that_is_deleted(tmp_path: Path) -> None:
-    async with (
-        Host.open({"p": program()}, folder=tmp_path, policy=allow("p"), audit=False) as host,
-        over_http(host) as web,
-    ):
-        async with web.client(OLD, elicitation=_answer) as client:
-            pid = await _pid(client)
-            assert _dedicated(host) == 1
-        await until(lambda: gone(pid))
-        assert not gone(host.status()[0].pid or 0)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +83,11 @@ async def test_a_process_ends_after_an_http_client_that_left_without_a_word(
     settings: dict[str, Any], session_seconds: float, tmp_path: Path
 ) -> None:
     limits = Limits(session_seconds=session_seconds)
-    async with (
-        Host.open({"p": program(**settings)}, folder=tmp_path, policy=allow("p"), audit=False, limits=limits) as host,
-        over_http(host) as web,
-    ):
+    async with served({"p": program(**settings)}, tmp_path, limits=limits) as web:
         pid = await _call_and_leave(web)
-        assert not gone(host.status()[0].pid or 0)
+        assert not gone(web.host.status()[0].pid or 0)
         await until(lambda: gone(pid))
-        assert _dedicated(host) == 0
+        assert _dedicated(web.host) == 0
 
 
 async def _call_and_leave(web: Web) -> int:
@@ -137,10 +113,7 @@ async def _call_and_leave(web: Web) -> int:
 
 
 async def test_a_process_of_a_stateless_principal_ends_when_it_is_idle(tmp_path: Path) -> None:
-    async with (
-        Host.open({"p": program(dedicatedIdle=0.1)}, folder=tmp_path, policy=allow("p"), audit=False) as host,
-        over_http(host) as web,
-    ):
+    async with served({"p": program(dedicatedIdle=0.1)}, tmp_path) as web:
         async with web.client(NEW, elicitation=_answer) as client:
             pid = await _pid(client)
         await until(lambda: gone(pid))
@@ -180,20 +153,3 @@ def _under_way(stage: Stage) -> bool:
     return any(
         connection.busy for session in stage.gateway.core.sessions for connection in session.connections._connections
     )
-
-
-@CELLS
-async def test_nothing_is_left_of_three_clients_that_went_away(channel: str, upstream: str, tmp_path: Path) -> None:
-    entry = program(dedicatedIdle=0.1)
-    entry["args"] = [*entry["args"][:-1], upstream]
-    async with on_stage({"p": entry, "q": entry}, tmp_path, policy=allow("p", "q")) as stage:
-        pids: set[int] = set()
-        for _ in range(3):
-            async with stage.client(channel, elicitation=_answer, roots=[tmp_path], log_level="info") as client:
-                pids |= {(await client.call_tool(f"{name}__pid")).data for name in ("p", "q")}
-        shared = {status.pid for status in stage.host.status()}
-        own = pids - shared
-        assert own
-        await until(lambda: all(map(gone, own)))
-        assert [status.dedicated for status in stage.host.status()] == [0, 0]
-        assert not any(gone(pid) for pid in shared if pid is not None)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.host.gateway.poll_program import CLOSED, OPENED, POLLS, SEEN, polls, server
-from tests.host.gateway.support import NEW, OLD, allow, on_stage, over_http, revisions_of, until
-from trunkline import Context, Host, Server
+from tests.host.gateway.support import CELLS, NEW, OLD, allow, fronted, on_stage, revisions_of, served, until
+from tests.host.supervised import scripted
+from trunkline import Client, Context, Server
 from trunkline.auth import StaticTokens
 from trunkline.host.audit.reader import query
-from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.upstreams.catalog.names import outer_uri
 
-eras = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "stateless-front"])
-upstreams = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-server", "stateless-server"])
 DENY = '[[rule]]\neffect = "deny"\nserver = "v"\nkind = "resource"\nuri = "notifications/*"\n'
 
 
@@ -33,41 +30,44 @@ def listener() -> tuple[list[tuple[str, dict[str, Any]]], Callable[[str, dict[st
     return heard, on_notification
 
 
-@eras
-@upstreams
-async def test_a_notification_during_a_method_reaches_its_caller(front: str, upstream: str, tmp_path: Path) -> None:
+def polling(
+    folder: Path, revision: str = NEW, upstream: str | None = None, **options: Any
+) -> AbstractAsyncContextManager[Client]:
+    """Open a client with the extension in front of a gateway whose host and server have it too."""
+    revisions = None if upstream is None else revisions_of(upstream)
+    options = {"hosted": {"extensions": [polls()]}, "extensions": [polls()], **options}
+    return fronted({"v": server(revisions=revisions)}, folder, revision, **options)
+
+
+async def seen_by_server(client: Client) -> list[str]:
+    """Wait until the server has received notifications of clients, and return the questions in them."""
+    questions: list[str] = []
+    while not questions:
+        questions = (await client.request("polls/seen"))["seen"]
+    return questions
+
+
+@CELLS
+async def test_a_notification_during_a_method_or_a_tool_reaches_its_caller(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
     heard, on_notification = listener()
-    async with (
-        on_stage({"v": server(revisions=revisions_of(upstream))}, tmp_path, extensions=[polls()]) as stage,
-        stage.client(front, extensions=[polls()], on_notification=on_notification) as client,
-    ):
+    async with polling(tmp_path, channel, upstream, on_notification=on_notification) as client:
         await client.request("polls/vote", {"question": "Tea?"})
         await until(lambda: heard)
-    assert heard == [(OPENED, {"question": "Tea?"})]
-
-
-@eras
-@upstreams
-async def test_a_notification_during_a_tool_reaches_its_caller(front: str, upstream: str, tmp_path: Path) -> None:
-    heard, on_notification = listener()
-    async with (
-        on_stage({"v": server(revisions=revisions_of(upstream))}, tmp_path, extensions=[polls()]) as stage,
-        stage.client(front, extensions=[polls()], on_notification=on_notification) as client,
-    ):
         await client.call_tool("v__announce")
-        await until(lambda: heard)
+        await until(lambda: len(heard) > 1)
     # The second notification of the tool has no act.
-    assert heard == [(OPENED, {"question": "Lunch?"})]
+    assert heard == [(OPENED, {"question": "Tea?"}), (OPENED, {"question": "Lunch?"})]
 
 
-@eras
-async def test_a_client_that_did_not_declare_the_extension_gets_none(front: str, tmp_path: Path) -> None:
+async def test_a_client_that_did_not_declare_the_extension_gets_none(tmp_path: Path) -> None:
     plain, on_plain = listener()
     heard, on_notification = listener()
     async with (
         on_stage({"v": server()}, tmp_path, extensions=[polls()]) as stage,
         stage.client(OLD, extensions=[polls()], on_notification=on_notification) as other,
-        stage.client(front, on_notification=on_plain) as client,
+        stage.client(NEW, on_notification=on_plain) as client,
     ):
         await other.list_tools()
         await client.call_tool("v__announce")
@@ -122,10 +122,7 @@ async def test_the_policy_denies_a_notification_and_the_trail_has_it(tmp_path: P
     heard, on_notification = listener()
     trail = tmp_path / "audit.jsonl"
     policy = allow("v", more=DENY)
-    async with (
-        on_stage({"v": server()}, tmp_path, policy=policy, audit=trail, extensions=[polls()]) as stage,
-        stage.client(extensions=[polls()], on_notification=on_notification) as client,
-    ):
+    async with polling(tmp_path, policy=policy, audit=trail, on_notification=on_notification) as client:
         await client.request("polls/vote", {"question": "Tea?"})
         await client.list_tools()
     assert heard == []
@@ -133,24 +130,9 @@ async def test_the_policy_denies_a_notification_and_the_trail_has_it(tmp_path: P
     assert [(each["stage"], each["outcome"]) for each in entries] == [("denied", "denied")]
 
 
-async def test_a_forwarded_notification_is_recorded(tmp_path: Path) -> None:
-    heard, on_notification = listener()
-    trail = tmp_path / "audit.jsonl"
-    async with (
-        on_stage({"v": server()}, tmp_path, audit=trail, extensions=[polls()]) as stage,
-        stage.client(extensions=[polls()], on_notification=on_notification) as client,
-    ):
-        await client.request("polls/vote", {"question": "Tea?"})
-        await until(lambda: heard)
-    assert [each["kind"] for each in query(trail) if each["name"] == OPENED] == ["resource"]
-
-
 async def test_too_many_and_too_long_notifications_are_dropped(tmp_path: Path) -> None:
     heard, on_notification = listener()
-    async with (
-        on_stage({"v": server()}, tmp_path, extensions=[polls()]) as stage,
-        stage.client(extensions=[polls()], on_notification=on_notification) as client,
-    ):
+    async with polling(tmp_path, on_notification=on_notification) as client:
         await client.request("polls/flood", {"times": 1, "size": 70_000})
         assert heard == []
         await client.request("polls/flood", {"times": 2000, "size": 1})
@@ -158,41 +140,19 @@ async def test_too_many_and_too_long_notifications_are_dropped(tmp_path: Path) -
     assert 150 < len(heard) < 1900
 
 
-@eras
-@upstreams
-async def test_a_notification_of_a_client_reaches_the_server(front: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"v": server(revisions=revisions_of(upstream))}, tmp_path, extensions=[polls()]) as stage,
-        stage.client(front, extensions=[polls()]) as client,
-    ):
+@CELLS
+async def test_a_notification_of_a_client_reaches_the_server(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with polling(tmp_path, channel, upstream) as client:
         await client.list_tools()
         await client.notify(SEEN, {"question": "Tea?"})
-        seen: list[str] = []
-        while not seen:
-            seen = (await client.request("polls/seen"))["seen"]
-    assert seen == ["Tea?"]
-
-
-async def test_a_notification_of_a_client_over_http_reaches_the_server(tmp_path: Path) -> None:
-    async with (
-        Host.open({"v": server()}, folder=tmp_path, policy=allow("v"), extensions=[polls()]) as host,
-        over_http(host) as web,
-        web.client(OLD, extensions=[polls()]) as client,
-    ):
-        await client.notify(SEEN, {"question": "Tea?"})
-        seen: list[str] = []
-        while not seen:
-            seen = (await client.request("polls/seen"))["seen"]
+        seen = await seen_by_server(client)
     assert seen == ["Tea?"]
 
 
 async def test_a_notification_of_a_client_that_would_need_approval_is_not_sent(tmp_path: Path) -> None:
     trail = tmp_path / "audit.jsonl"
     ask = '[[rule]]\neffect = "ask"\nserver = "v"\ntool = "notifications/*"\n'
-    async with (
-        on_stage({"v": server()}, tmp_path, policy=allow("v", more=ask), audit=trail, extensions=[polls()]) as stage,
-        stage.client(OLD, extensions=[polls()]) as client,
-    ):
+    async with polling(tmp_path, OLD, policy=allow("v", more=ask), audit=trail) as client:
         await client.notify(SEEN, {"question": "Tea?"})
         await until(lambda: any(each["name"] == SEEN for each in query(trail)))
         assert (await client.request("polls/seen"))["seen"] == []
@@ -208,28 +168,19 @@ async def test_a_notification_of_a_client_without_the_extension_is_ignored(tmp_p
         await plain.notify(SEEN, {"question": "Tea?"})
         await plain.list_tools()
         await client.notify(SEEN, {"question": "Coffee?"})
-        seen: list[str] = []
-        while not seen:
-            seen = (await client.request("polls/seen"))["seen"]
+        seen = await seen_by_server(client)
     assert seen == ["Coffee?"]
 
 
 async def test_an_entry_lists_notifications_beside_methods(tmp_path: Path) -> None:
     heard, on_notification = listener()
     names = ("polls/vote", "polls/seen", OPENED, SEEN)
-    entry = ServerEntry(
-        name="v", source=Source("given"), target=server(), settings=ServerSettings(extensions={POLLS: names})
-    )
-    async with (
-        on_stage({"v": entry}, tmp_path) as stage,
-        stage.client(OLD, extensions={POLLS: {}}, on_notification=on_notification) as client,
-    ):
+    entry = scripted("v", server(), extensions={POLLS: names})
+    async with fronted({"v": entry}, tmp_path, OLD, extensions={POLLS: {}}, on_notification=on_notification) as client:
         await client.request("polls/vote", {"question": "Tea?"})
         await until(lambda: heard)
         await client.notify(SEEN, {"question": "Tea?"})
-        seen: list[str] = []
-        while not seen:
-            seen = (await client.request("polls/seen"))["seen"]
+        seen = await seen_by_server(client)
     assert (heard, seen) == ([(OPENED, {"question": "Tea?"})], ["Tea?"])
 
 
@@ -243,20 +194,20 @@ async def test_a_server_that_did_not_declare_the_extension_cannot_notify(tmp_pat
         await ctx.notify(OPENED, {"question": "Mine?"})
         return "sent"
 
-    async with (
-        on_stage({"v": server(), "other": other}, tmp_path, extensions=[polls()]) as stage,
-        stage.client(extensions=[polls()], on_notification=on_notification) as client,
-    ):
+    async with fronted(
+        {"v": server(), "other": other},
+        tmp_path,
+        hosted={"extensions": [polls()]},
+        extensions=[polls()],
+        on_notification=on_notification,
+    ) as client:
         await client.call_tool("other__intrude")
         await client.request("polls/vote", {"question": "Tea?"})
         await until(lambda: heard)
     assert heard == [(OPENED, {"question": "Tea?"})]
 
 
-@upstreams
-async def test_messages_to_a_server_that_is_each_users_own_use_the_connection_of_that_user(
-    upstream: str, tmp_path: Path
-) -> None:
+async def test_messages_to_a_server_that_is_each_users_own_use_the_connection_of_that_user(tmp_path: Path) -> None:
     extension, connections = polls(), set[int]()
 
     @extension.method("polls/mine", act="tool")
@@ -264,12 +215,11 @@ async def test_messages_to_a_server_that_is_each_users_own_use_the_connection_of
         connections.add(id(ctx._exchange.connection))
         return {}
 
-    made = Server("mine", extensions=[extension], revisions=revisions_of(upstream))
-    entry = ServerEntry(name="v", source=Source("given"), target=made, settings=ServerSettings(per_user=True))
+    made = Server("mine", extensions=[extension], revisions=revisions_of(OLD))
+    entry = scripted("v", made, per_user=True)
     users = StaticTokens({"ada-" * 8: "ada", "bea-" * 8: "bea"})
     async with (
-        Host.open({"v": entry}, folder=tmp_path, policy=allow("v"), audit=False, extensions=[extension]) as host,
-        over_http(host, auth=users) as web,
+        served({"v": entry}, tmp_path, extensions=[extension], auth=users) as web,
         web.client(OLD, token="ada-" * 8, extensions=[extension]) as ada,
         web.client(OLD, token="bea-" * 8, extensions=[extension]) as bea,
     ):

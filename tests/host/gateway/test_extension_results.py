@@ -14,7 +14,8 @@ import pytest
 import trunkline.types as t
 from tests.host.gateway.poll_program import POLLS as LISTED
 from tests.host.gateway.poll_program import polls, server
-from tests.host.gateway.support import CELLS, NEW, OLD, on_stage, revisions_of
+from tests.host.gateway.support import FRONTS, NEW, OLD, PAIRS, fronted, on_stage, revisions_of
+from tests.host.supervised import scripted
 from trunkline import Extension, Server
 from trunkline.errors import MissingClientCapability, RequestFailed
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
@@ -31,8 +32,6 @@ SENT: dict[str, Any] = {
         "argument": {"name": "topic", "value": "a"},
     },
 }
-methods = pytest.mark.parametrize("method", METHODS)
-eras = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "stateless-front"])
 known = pytest.mark.parametrize("objects", [True, False], ids=["known", "listed"])
 
 
@@ -88,51 +87,50 @@ def hosted(objects: bool) -> dict[str, Any]:
     return {"extensions": extensions()} if objects else {}
 
 
-@methods
-@eras
+@FRONTS
 @known
-@pytest.mark.parametrize("declared", [{}, {POLLS: {}}], ids=["none", "another"])
 async def test_a_client_without_the_extension_is_told_that_it_is_missing(
-    method: str, front: str, objects: bool, declared: dict[str, Any], tmp_path: Path
+    channel: str, objects: bool, tmp_path: Path
 ) -> None:
-    async with (
-        on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage,
-        stage.client(front, extensions=declared) as client,
-    ):
-        with pytest.raises(MissingClientCapability) as refused:
-            await client.request(method, SENT[method])
-    assert refused.value.code == -32021
-    assert TICKETS in refused.value.data["requiredCapabilities"]["extensions"]
+    refusals: dict[tuple[str, int], MissingClientCapability] = {}
+    extensions: list[dict[str, Any]] = [{}, {POLLS: {}}]
+    async with on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage:
+        for declared in extensions:
+            async with stage.client(channel, extensions=declared) as client:
+                for method in METHODS:
+                    with pytest.raises(MissingClientCapability) as refused:
+                        await client.request(method, SENT[method])
+                    refusals[method, len(declared)] = refused.value
+    assert {refusal.code for refusal in refusals.values()} == {-32021}
+    required = {key: refusal.data["requiredCapabilities"]["extensions"] for key, refusal in refusals.items()}
+    assert {key: names for key, names in required.items() if TICKETS not in names} == {}
 
 
-@methods
-@eras
+@FRONTS
 @known
 async def test_a_client_with_the_extension_gets_the_result_unchanged(
-    method: str, front: str, objects: bool, tmp_path: Path
+    channel: str, objects: bool, tmp_path: Path
 ) -> None:
     # Without the definitions it cannot be told which of the two a kind belongs to.
     declared: dict[str, Any] = {TICKETS: {}} if objects else {POLLS: {}, TICKETS: {}}
     async with (
         on_stage({"v": entry(answering(), objects)}, tmp_path, **hosted(objects)) as stage,
-        stage.client(front, extensions=declared) as client,
+        stage.client(channel, extensions=declared) as client,
     ):
-        result = await client.request(method, SENT[method])
-    result.pop("_meta", None)
-    assert result == {"resultType": f"ticket-{method.partition('/')[0]}", "number": 7}
+        results = {method: await client.request(method, SENT[method]) for method in METHODS}
+    for result in results.values():
+        result.pop("_meta", None)
+    assert results == {method: {"resultType": f"ticket-{method.partition('/')[0]}", "number": 7} for method in METHODS}
 
 
 async def test_a_stateless_server_knows_what_each_client_declared(tmp_path: Path) -> None:
-    async with (
-        on_stage({"v": entry(answering(NEW), False)}, tmp_path) as stage,
-        stage.client(extensions={TICKETS: {}}) as client,
-    ):
+    async with fronted({"v": entry(answering(NEW), False)}, tmp_path, extensions={TICKETS: {}}) as client:
         result = await client.request("tools/call", SENT["tools/call"])
     assert result["resultType"] == "ticket-tools"
 
 
 async def test_a_kind_that_no_forwarded_extension_has_does_not_pass(tmp_path: Path) -> None:
-    made = ServerEntry(name="v", target=answering(), settings=ServerSettings(), source=Source("given"))
+    made = scripted("v", answering())
     polls, _ = extensions()
     async with (
         # The host declares both; the definition that it knows of the second has no such kind.
@@ -144,7 +142,7 @@ async def test_a_kind_that_no_forwarded_extension_has_does_not_pass(tmp_path: Pa
     assert "ticket-tools" not in str(refused.value)
 
 
-@CELLS
+@PAIRS
 @known
 async def test_the_result_of_a_method_has_the_members_of_the_clients_revision(
     channel: str, upstream: str, objects: bool, tmp_path: Path
@@ -166,7 +164,7 @@ async def test_the_result_of_a_method_has_the_members_of_the_clients_revision(
         assert result == {"resultType": "complete", "voted": "Tea?"}
 
 
-@CELLS
+@PAIRS
 async def test_the_metadata_of_a_methods_result_is_kept(channel: str, upstream: str, tmp_path: Path) -> None:
     notes = Extension(POLLS)
 
@@ -175,10 +173,7 @@ async def test_the_metadata_of_a_methods_result_is_kept(channel: str, upstream: 
         return {"_meta": {"com.example/page": 1}}
 
     made = Server("v", revisions=revisions_of(upstream), extensions=[notes])
-    async with (
-        on_stage({"v": made}, tmp_path, extensions=[notes]) as stage,
-        stage.client(channel, extensions=[notes]) as client,
-    ):
+    async with fronted({"v": made}, tmp_path, channel, hosted={"extensions": [notes]}, extensions=[notes]) as client:
         result = await client.request("notes/one")
     assert result["_meta"].pop("com.example/page") == 1
     assert set(result["_meta"]) == (set() if channel == OLD else {t.META_SERVER_INFO})

@@ -13,32 +13,37 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.program import make
 from tests.host.gateway.support import (
-    CELLS,
-    FRONTS,
     NEW,
     OLD,
-    UPSTREAMS,
+    PAIRS,
     Stage,
     again,
     asked,
+    fronted,
     gone,
     on_stage,
     until,
 )
+from tests.host.gateway.workers.gateway_process import PROGRAM
+from tests.host.gateway.workers.program import make
 from tests.transports.http.serving_support import running
 from trunkline import RequestFailed
+from trunkline.protocol.revisions import uses_handshake
 
 ROOT = Path(__file__).parents[3]
 KINDS = pytest.mark.parametrize("kind", ["process", "url"])
+
+
+def _era(revision: str) -> str:
+    return "handshake" if uses_handshake(revision) else "stateless"
 
 
 def process(revision: str, **settings: Any) -> dict[str, Any]:
     """Make the entry of a server process."""
     return {
         "command": sys.executable,
-        "args": ["-m", "tests.host.gateway.program", revision],
+        "args": [str(PROGRAM), "p", _era(revision)],
         "env": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
         **settings,
     }
@@ -51,11 +56,14 @@ async def behind(kind: str, revision: str, folder: Path) -> AsyncIterator[Stage]
         async with on_stage({"p": process(revision)}, folder) as stage:
             yield stage
     else:
-        async with running(make(revision).asgi()) as web, on_stage({"p": {"url": f"{web.url}/mcp"}}, folder) as stage:
+        async with (
+            running(make("p", _era(revision)).asgi()) as web,
+            on_stage({"p": {"url": f"{web.url}/mcp"}}, folder) as stage,
+        ):
             yield stage
 
 
-@CELLS
+@PAIRS
 @KINDS
 async def test_calls_questions_progress_and_log_messages_cross(
     channel: str, upstream: str, kind: str, tmp_path: Path
@@ -72,54 +80,29 @@ async def test_calls_questions_progress_and_log_messages_cross(
         ) as client,
     ):
         assert (await client.call_tool("p__ask")).data == "hello Ada"
-        assert (await client.read_resource("note://p/1"))[0].text == "note"
+        assert (await client.read_resource("note://p/1"))[0].text == "note 0"
         counted = await client.call_tool(
             "p__count", {"steps": 3}, on_progress=lambda done, total, text: progress.append(done)
         )
-    assert (counted.data, progress, logged) == (3, [0, 1, 2], ["info"] * 3)
+    assert (counted.data, progress, logged) == (3, [1, 2, 3], ["info"] * 3)
 
 
-@CELLS
-@KINDS
-async def test_what_is_cancelled_in_front_frees_the_server(
-    channel: str, upstream: str, kind: str, tmp_path: Path
-) -> None:
-    async with behind(kind, upstream, tmp_path) as stage, stage.client(channel) as client:
-        call = asyncio.create_task(client.call_tool("p__wait"))
-        await asyncio.wait([call], timeout=0.1)
-        call.cancel()
-        assert (await client.call_tool("p__pid")).data > 0
-
-
-@FRONTS
-async def test_sessions_that_may_be_asked_have_processes_of_their_own(channel: str, tmp_path: Path) -> None:
+async def test_sessions_that_may_be_asked_have_processes_of_their_own_that_end_with_the_gateway(tmp_path: Path) -> None:
     async with (
         on_stage({"p": process(OLD)}, tmp_path) as stage,
-        stage.client(channel, elicitation=lambda _: "x") as one,
-        stage.client(channel, elicitation=lambda _: "x") as two,
-        stage.client(channel) as three,
-        stage.client(channel) as four,
+        stage.client(OLD, elicitation=lambda _: "x") as one,
+        stage.client(OLD, elicitation=lambda _: "x") as two,
+        stage.client(OLD) as three,
+        stage.client(OLD) as four,
     ):
         pids = [(await client.call_tool("p__pid")).data for client in (one, two, three, four, one)]
     assert len({*pids[:3]}) == 3
     assert (pids[2], pids[0]) == (pids[3], pids[4])
-
-
-async def test_no_process_is_left_when_the_gateway_ends(tmp_path: Path) -> None:
-    async with (
-        on_stage({"p": process(OLD)}, tmp_path) as stage,
-        stage.client(elicitation=lambda _: "x") as asked_one,
-        stage.client() as plain,
-    ):
-        pids = [(await client.call_tool("p__pid")).data for client in (asked_one, plain)]
     assert all(map(gone, pids))
 
 
 async def test_a_process_that_dies_fails_what_was_parked_there_and_nothing_else(tmp_path: Path) -> None:
-    async with (
-        on_stage({"p": process(OLD), "q": make(OLD)}, tmp_path) as stage,
-        stage.client(elicitation=lambda _: "x") as client,
-    ):
+    async with fronted({"p": process(OLD), "q": make("q", "handshake")}, tmp_path, elicitation=lambda _: "x") as client:
         pid = (await client.call_tool("p__pid")).data
         params, question = await asked(client, "p__ask")
         other, elsewhere = await asked(client, "q__ask")
@@ -132,12 +115,11 @@ async def test_a_process_that_dies_fails_what_was_parked_there_and_nothing_else(
     assert again_there != pid
 
 
-@UPSTREAMS
-async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"p": process(upstream)}, tmp_path) as stage, stage.client() as client:
+async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(tmp_path: Path) -> None:
+    async with on_stage({"p": process(NEW)}, tmp_path) as stage, stage.client() as client:
         pid = (await client.call_tool("p__pid")).data
         call = asyncio.create_task(client.call_tool("p__wait"))
-        await asyncio.wait([call], timeout=0.1)
+        await until(lambda: stage.gateway.core.router.on_shared(stage.gateway.core.upstream("p")))
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(RequestFailed, match="'p'"):
             await call
@@ -145,13 +127,12 @@ async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(upstrea
         assert (await client.call_tool("p__pid")).data != pid
 
 
-@FRONTS
-async def test_what_a_server_wrote_to_its_stderr_stays_with_the_host(channel: str, tmp_path: Path) -> None:
+async def test_what_a_server_wrote_to_its_stderr_stays_with_the_host(tmp_path: Path) -> None:
     entry = process(NEW)
     entry["args"] = ["-c", "import sys; sys.stderr.write('password=hunter2\\n'); sys.exit(3)"]
     async with (
-        on_stage({"p": entry, "q": make(NEW)}, tmp_path, wait_seconds=2.0) as stage,
-        stage.client(channel) as client,
+        on_stage({"p": entry, "q": make("q", "stateless")}, tmp_path, wait_seconds=2.0) as stage,
+        stage.client(NEW) as client,
     ):
         assert all(tool.name.startswith("q__") for tool in await client.list_tools())
         with pytest.raises(RequestFailed, match="Unknown tool") as refused:

@@ -6,15 +6,30 @@ import asyncio
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, on_stage, over_http, server, until
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    NEW,
+    OLD,
+    PAIRS,
+    allow,
+    fronted,
+    on_stage,
+    over_http,
+    served,
+    server,
+    until,
+)
 from trunkline import RequestFailed, Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidRequest, TooManyRequests
 from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.host.host import Host
+from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.upstreams.routing.channels import VIA
 
 
@@ -39,15 +54,12 @@ class Slow:
         return "hi"
 
 
-@CELLS
+@PAIRS
 async def test_calls_beyond_those_of_a_minute_are_refused_with_the_time_to_wait(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     options = GatewayOptions(per_minute=3)
-    async with (
-        on_stage({"s": Slow(upstream).server}, tmp_path, gateway=options) as stage,
-        stage.client(channel) as client,
-    ):
+    async with fronted({"s": Slow(upstream).server}, tmp_path, channel, gateway=options) as client:
         await asyncio.gather(*(client.call_tool("s__hi") for _ in range(3)))
         with pytest.raises(TooManyRequests, match="the limit is 3 a minute for each caller; try again in") as refused:
             await client.call_tool("s__hi")
@@ -58,14 +70,11 @@ async def test_calls_beyond_those_of_a_minute_are_refused_with_the_time_to_wait(
     assert refused.value.data["allowed"] == 3
 
 
-@CELLS
+@PAIRS
 async def test_calls_beyond_those_at_once_are_refused(channel: str, upstream: str, tmp_path: Path) -> None:
     slow = Slow(upstream)
     options = GatewayOptions(concurrent=2)
-    async with (
-        on_stage({"s": slow.server}, tmp_path, gateway=options) as stage,
-        stage.client(channel) as client,
-    ):
+    async with fronted({"s": slow.server}, tmp_path, channel, gateway=options) as client:
         calls = [asyncio.create_task(client.call_tool("s__wait")) for _ in range(2)]
         await until(lambda: slow.began == 2)
         with pytest.raises(TooManyRequests, match="at once: the limit is 2 for each caller") as refused:
@@ -80,8 +89,7 @@ async def test_calls_beyond_those_at_once_are_refused(channel: str, upstream: st
 async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: str, tmp_path: Path) -> None:
     auth = StaticTokens({"a" * 20: "ada", "b" * 20: "bea"})
     async with (
-        Host.open({"s": Slow().server}, folder=tmp_path, policy=allow("s"), audit=False) as host,
-        over_http(host, auth=auth, per_minute=2) as web,
+        served({"s": Slow().server}, tmp_path, auth=auth, per_minute=2) as web,
         web.client(one, token="a" * 20) as first,
         web.client(two, token="a" * 20) as second,
         web.client(two, token="b" * 20) as other,
@@ -96,19 +104,19 @@ async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: st
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-@FRONTS
 @pytest.mark.parametrize("era", ["stateless", "handshake"])
-async def test_a_host_does_not_offer_its_own_gateway_as_a_server(channel: str, era: str, tmp_path: Path) -> None:
+async def test_a_host_does_not_offer_its_own_gateway_as_a_server(era: str, tmp_path: Path) -> None:
     made = Slow().server
     async with (
-        Host.open({"s": made}, folder=tmp_path, policy=allow("s", "loop"), audit=False) as host,
+        # The list that the host reads of itself waits for the server that is starting: itself.
+        Host.open({"s": made}, folder=tmp_path, policy=allow("s", "loop"), audit=False, list_seconds=0.1) as host,
         over_http(host) as web,
-        web.client(channel) as client,
+        web.client(OLD) as client,
     ):
         entry = {"url": web.url, "headers": {"Authorization": f"Bearer {web.token}"}, "era": era}
         await host.add_server("loop", entry)
         await until(lambda: host._open.core.upstream("loop").offering)
-        made.add_tool(_late)
+        made.add_tool(late)
         await until(lambda: len(host.catalog.tools) == 3)
         assert [tool.name for tool in await client.list_tools()] == ["s__hi", "s__late", "s__wait"]
         assert (await client.call_tool("s__hi")).data == "hi"
@@ -119,44 +127,21 @@ async def late() -> str:
     return "late"
 
 
-_late = late
-
-
-@FRONTS
-async def test_two_hosts_that_serve_each_other_do_not_grow(channel: str, tmp_path: Path) -> None:
-    policy = allow("s", "one", "two")
-    async with (
-        Host.open({"s": Slow().server}, folder=tmp_path / "1", policy=policy, audit=False) as first,
-        Host.open({"s": Slow().server}, folder=tmp_path / "2", policy=policy, audit=False) as second,
-        over_http(first, no_auth=True) as one,
-        over_http(second, no_auth=True) as two,
-        one.client(channel) as client,
-    ):
-        await first.add_server("two", {"url": two.url})
-        await until(lambda: len(first.catalog.tools) == 4)
-        await second.add_server("one", {"url": one.url})
-        await until(lambda: second._open.core.upstream("one").offering)
-        assert len(second.catalog.tools) == 2
-        result = await client.call_tool(next(name for name in await _names(client) if name.startswith("two")))
-    assert result.data == "hi"
-
-
 async def _names(client: object) -> list[str]:
     tools: list[t.Tool] = await client.list_tools()  # type: ignore[attr-defined]
     return [tool.name for tool in tools]
 
 
 @FRONTS
-@pytest.mark.parametrize("hops", [8, 9, 1000])
-async def test_a_request_that_came_through_too_many_gateways_is_refused(
-    channel: str, hops: int, tmp_path: Path
-) -> None:
-    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(channel) as client:
+async def test_a_request_that_came_through_too_many_gateways_is_refused(channel: str, tmp_path: Path) -> None:
+    gateways = [f"g{number}" for number in range(8)]
+    async with fronted({"s": Slow().server}, tmp_path, channel) as client:
+        assert (await client.call_tool("s__hi", meta={VIA: gateways[1:]})).data == "hi"
         with pytest.raises(InvalidRequest, match="gateway"):
-            await client.call_tool("s__hi", meta={VIA: [f"g{number}" for number in range(hops)]})
+            await client.call_tool("s__hi", meta={VIA: gateways})
 
 
-@CELLS
+@PAIRS
 async def test_a_request_that_came_through_this_gateway_is_refused(channel: str, upstream: str, tmp_path: Path) -> None:
     slow = Slow(upstream)
     async with on_stage({"s": slow.server}, tmp_path) as stage, stage.client(channel) as client:
@@ -165,14 +150,13 @@ async def test_a_request_that_came_through_this_gateway_is_refused(channel: str,
         assert (await client.call_tool("s__hi", meta={VIA: ["other"]})).data == "hi"
 
 
-@FRONTS
-@pytest.mark.parametrize("via", ["text", 7, {"a": 1}, None, []], ids=str)
-async def test_nonsense_in_place_of_gateways_counts_for_nothing(channel: str, via: object, tmp_path: Path) -> None:
-    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(channel) as client:
-        assert (await client.call_tool("s__hi", meta={VIA: via})).data == "hi"
+async def test_nonsense_in_place_of_gateways_counts_for_nothing(tmp_path: Path) -> None:
+    nonsense: list[object] = ["text", 7, {"a": 1}, None, []]
+    async with fronted({"s": Slow().server}, tmp_path) as client:
+        assert [(await client.call_tool("s__hi", meta={VIA: via})).data for via in nonsense] == ["hi"] * 5
 
 
-@CELLS
+@PAIRS
 async def test_a_gateway_may_stand_behind_another(channel: str, upstream: str, tmp_path: Path) -> None:
     made = server("deep", upstream)
 
@@ -186,8 +170,7 @@ async def test_a_gateway_may_stand_behind_another(channel: str, upstream: str, t
         assert outer.gateway.core.id != inner.gateway.core.id
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["on a lane", "on the shared connection"])
-@FRONTS
+@pytest.mark.parametrize(("channel", "asked"), [(OLD, True), (NEW, False)], ids=["own connection", "shared connection"])
 async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(
     channel: str, asked: bool, tmp_path: Path
 ) -> None:
@@ -198,8 +181,60 @@ async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(
         "messageBytes": 6000,
     }
     options = {"elicitation": lambda _: "x"} if asked else {}
-    async with on_stage({"s": program}, tmp_path) as stage, stage.client(channel, **options) as client:
+    async with fronted({"s": program}, tmp_path, channel, **options) as client:
         with pytest.raises(RequestFailed, match="is longer than 6000 bytes, the limit message_bytes: raise it") as told:
             await client.call_tool("s__text", {"length": 10_000, "id": "last"})
         assert "messageBytes in a host's entry" in told.value.message
         assert (await client.call_tool("s__text", {"length": 10})).content == [t.TextContent(text="x" * 10)]
+
+
+# --- large results ---------------------------------------------------------------------------------------------------
+
+#: Numbers as another JSON library would not write them.
+LARGE = b'{"rows":[' + b",".join([b"1.50"] * 100_000) + b"]}"
+
+
+def _large(revision: str) -> Server:
+    made = server("large", revision)
+
+    @made.tool
+    async def rows(*, failing: bool = False, last: str = "") -> t.CallToolResult:
+        large = msgspec.Raw(LARGE[:-2] + f',"{last}"]}}'.encode() if last else LARGE)
+        return t.CallToolResult(
+            content=[t.TextContent(text=f"rows {last}")], structured_content=large, is_error=failing or None
+        )
+
+    return made
+
+
+@CELLS
+async def test_a_large_structured_result_passes_the_gateway_undecoded(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    async with fronted({"l": _large(upstream)}, tmp_path, channel, hosted={"secret_registry": _secrets()}) as client:
+        for failing in (b"false", b"true"):
+            arguments = msgspec.Raw(b'{"failing":%s}' % failing)
+            params = t.CallToolRequestParams(name="l__rows", arguments=arguments)
+            assert LARGE in bytes((await client.forward("tools/call", params))[1])
+        result = await client.call_tool("l__rows")
+        assert result.structured_content == {"rows": [1.5] * 100_000}
+
+
+@pytest.mark.parametrize("written", ["hunter2/abcd", "hunter2\\/abcd", "\\u0068unter2/abcd"])
+async def test_secrets_in_a_large_error_are_hidden_however_they_are_written(written: str, tmp_path: Path) -> None:
+    async with fronted({"l": _large(NEW)}, tmp_path, hosted={"secret_registry": _secrets()}) as client:
+        result = await client.call_tool("l__rows", {"failing": True, "last": written}, raise_on_error=False)
+    assert result.structured_content == {"rows": [*[1.5] * 100_000, "***"]}
+
+
+def _secrets() -> SecretRegistry:
+    registry = SecretRegistry()
+    registry.add(["hunter2/abcd"])
+    return registry
+
+
+async def test_a_program_that_uses_the_host_gets_a_large_structured_result_decoded(tmp_path: Path) -> None:
+    async with on_stage({"l": _large(OLD)}, tmp_path) as stage:
+        result = await stage.host.call_tool("l/rows")
+        failed = await stage.host.call_tool("l/rows", {"failing": True}, raise_on_error=False)
+    assert (result.structured_content, failed.structured_content) == ({"rows": [1.5] * 100_000},) * 2

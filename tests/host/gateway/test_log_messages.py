@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, NEW, OLD, UPSTREAMS, Stage, on_stage, server, until
+from tests.host.gateway.support import CELLS, NEW, OLD, PAIRS, UPSTREAMS, Stage, fronted, on_stage, server, until
 from trunkline import Client, Context, Server
 
 
@@ -44,44 +44,32 @@ class Ear:
         return [text for _, text in self.heard]
 
 
-async def _say(stage: Stage, channel: str, word: str, level: t.LoggingLevel, **options: Any) -> list[object]:
+async def _say(
+    stage: Stage, channel: str, word: str, level: t.LoggingLevel | None = None, **options: Any
+) -> list[object]:
+    """Call the tool as a client that asks for a level, or for none; return what it heard."""
     ear = Ear()
     async with stage.client(channel, on_notification=ear, **options) as client:
-        await client.set_logging_level(level)
+        if level is not None:
+            await client.set_logging_level(level)
         await client.call_tool("t__say", {"word": word})
     return ear.texts
 
 
-async def _say_unasked(stage: Stage, channel: str, word: str, **options: Any) -> list[object]:
-    ear = Ear()
-    async with stage.client(channel, on_notification=ear, **options) as client:
-        await client.call_tool("t__say", {"word": word})
-    return ear.texts
+LEVELS: dict[t.LoggingLevel, list[object]] = {
+    "debug": ["a debug", "a info", "a error"],
+    "info": ["a info", "a error"],
+    "error": ["a error"],
+    "critical": [],
+}
 
 
 @CELLS
 @pytest.mark.parametrize("asking", [False, True], ids=["plain", "may be asked"])
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [
-        pytest.param("debug", ["a debug", "a info", "a error"], id="debug"),
-        pytest.param("info", ["a info", "a error"], id="info"),
-        pytest.param("error", ["a error"], id="error"),
-        pytest.param("critical", [], id="critical"),
-    ],
-)
-async def test_a_client_hears_what_it_asked_for(
-    channel: str, upstream: str, level: t.LoggingLevel, expected: list[str], asking: bool, tmp_path: Path
-) -> None:
+async def test_a_client_hears_what_it_asked_for(channel: str, upstream: str, asking: bool, tmp_path: Path) -> None:
     options: dict[str, Any] = {"elicitation": lambda _: "x"} if asking else {}
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
-        assert await _say(stage, channel, "a", level, **options) == expected
-
-
-@UPSTREAMS
-async def test_a_stateless_client_that_did_not_ask_hears_nothing(upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
-        assert await _say_unasked(stage, NEW, "a") == []
+        assert {level: await _say(stage, channel, "a", level, **options) for level in LEVELS} == LEVELS
 
 
 @UPSTREAMS
@@ -94,18 +82,15 @@ async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
     async with Client(talker(OLD), revision=OLD, on_notification=direct) as client:
         await client.call_tool("say", {"word": "a"})
     async with on_stage({"t": made}, tmp_path) as stage:
-        through = await _say_unasked(stage, OLD, "a", **options)
+        through = await _say(stage, OLD, "a", **options)
         assert sum(len(session.connections) for session in stage.gateway.core.sessions) == 0 or asking
     assert through == direct.texts == ["a info", "a error"]
 
 
-@UPSTREAMS
-async def test_a_stateless_client_does_not_change_what_others_on_the_connection_receive(
-    upstream: str, tmp_path: Path
-) -> None:
+async def test_a_stateless_client_does_not_change_what_others_on_the_connection_receive(tmp_path: Path) -> None:
     ear = Ear()
     async with (
-        on_stage({"t": talker(upstream)}, tmp_path) as stage,
+        on_stage({"t": talker(OLD)}, tmp_path) as stage,
         stage.client(OLD, on_notification=ear) as old,
         stage.client(NEW) as new,
     ):
@@ -156,21 +141,18 @@ async def test_what_a_server_logs_between_calls_reaches_the_only_client(asking: 
 
     ear = Ear()
     options: dict[str, Any] = {"elicitation": lambda _: "x"} if asking else {}
-    async with (
-        on_stage({"t": made}, tmp_path) as stage,
-        stage.client(OLD, on_notification=ear, **options) as client,
-    ):
+    async with fronted({"t": made}, tmp_path, OLD, on_notification=ear, **options) as client:
         await client.call_tool("t__later")
         go_on.set()
         await until(lambda: ear.heard)
     assert ear.texts == ["late"]
 
 
-@CELLS
+@PAIRS
 async def test_clients_hear_of_their_own_calls_alone(channel: str, upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
         heard = await asyncio.gather(
-            *(_say(stage, channel, f"w{number}", "info") for number in range(5)), _say_unasked(stage, channel, "quiet")
+            *(_say(stage, channel, f"w{number}", "info") for number in range(5)), _say(stage, channel, "quiet")
         )
     unasked = ["quiet info", "quiet error"] if channel == OLD else []
     assert heard == [*([f"w{number} info", f"w{number} error"] for number in range(5)), unasked]

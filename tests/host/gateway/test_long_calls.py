@@ -8,23 +8,24 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.host.gateway.long_jobs import ASKED, FOUND, Site, capabilities_of, make_caller
-from tests.host.gateway.support import allow, on_stage, over_http
+from tests.host.gateway.support import fronted, on_stage, served
+from tests.host.supervised import scripted
 from tests.interaction.wire import Wire
 from tests.transports.http.serving_support import running
 from trunkline import Client, Server
+from trunkline.auth import StaticTokens
 from trunkline.errors import RequestFailed, ToolError
 from trunkline.extensions import TASKS
 from trunkline.host.authorization.policy.policy import Policy
-from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.config.model import ServerEntry
 from trunkline.host.gateway.sessions import GatewayOptions
-from trunkline.host.host import Host
 
 SERVER = "site"
 SOON = 0.01
@@ -34,8 +35,10 @@ WAYS = pytest.mark.parametrize(
     ("client", "way"),
     [("2025-11-25", "task"), ("2026-07-28", "task"), ("2025-06-18", "poll"), ("2026-07-28", "poll")],
 )
-#: A task at each kind of server.
-TASK_TOOLS = pytest.mark.parametrize(("server", "kind"), [("2025-11-25", "required"), ("2026-07-28", "optional")])
+#: A client of each era, in front of a task at a server of the other.
+HELD_TASKS = pytest.mark.parametrize(
+    ("client", "server", "kind"), [("2025-06-18", "2026-07-28", "optional"), ("2026-07-28", "2025-11-25", "required")]
+)
 
 
 def _options(way: str, after: float = SOON, **more: Any) -> GatewayOptions:
@@ -43,14 +46,20 @@ def _options(way: str, after: float = SOON, **more: Any) -> GatewayOptions:
 
 
 def _entry(server: Server, **settings: Any) -> ServerEntry:
-    return ServerEntry(name=SERVER, source=Source("given"), target=server, settings=ServerSettings(**settings))
+    return scripted(SERVER, server, **settings)
 
 
 # --- how it ends -----------------------------------------------------------------------------------------------------
 
 
-@WAYS
-@TASK_TOOLS
+@pytest.mark.parametrize(
+    ("client", "way", "server", "kind"),
+    [
+        ("2025-11-25", "task", "2026-07-28", "optional"),
+        ("2026-07-28", "task", "2025-11-25", "required"),
+        ("2025-06-18", "poll", "2025-11-25", "required"),
+    ],
+)
 async def test_a_gateway_that_ends_cancels_the_tasks_that_it_does_not_keep(
     client: str, way: str, server: str, kind: str, tmp_path: Path
 ) -> None:
@@ -66,23 +75,32 @@ async def test_a_gateway_that_ends_cancels_the_tasks_that_it_does_not_keep(
         await site.cancelled.wait()
 
 
-@pytest.mark.parametrize("client", ["2025-06-18", "2026-07-28"])
-@TASK_TOOLS
+@pytest.mark.parametrize("kind", ["optional", "never"])
+async def test_a_job_is_known_to_the_next_gateway_if_its_tasks_are_in_a_file(kind: str, tmp_path: Path) -> None:
+    site, tasks_file = Site("2026-07-28"), str(tmp_path / "tasks.sqlite")
+    # Long enough for the server to answer with its task, before the call becomes a job.
+    options: dict[str, Any] = {"gateway": _options("poll", 1.0, tasks_file=tasks_file), "elicitation": _answer}
+    async with fronted({SERVER: site.server}, tmp_path, "2025-06-18", **options) as caller:
+        job = (await caller.call_tool(f"{SERVER}__{kind}")).structured_content["job"]
+    site.go.set()
+    async with fronted({SERVER: site.server}, tmp_path, "2025-06-18", **options) as caller:
+        result = await caller.call_tool("job_result", {"job": job}, raise_on_error=False)
+    # Only a task of the server goes on while there is no gateway.
+    assert (result.text == FOUND, "The gateway was restarted" in result.text) == (kind == "optional", kind == "never")
+
+
+@HELD_TASKS
 async def test_the_total_timeout_of_an_entry_holds_for_tasks_too(
     client: str, server: str, kind: str, tmp_path: Path
 ) -> None:
     site = Site(server)
-    async with (
-        on_stage({SERVER: _entry(site.server, total_timeout=0.3)}, tmp_path) as stage,
-        stage.client(client) as caller,
-    ):
-        with pytest.raises(RequestFailed, match=r"took longer than 0\.3 s"):
+    async with fronted({SERVER: _entry(site.server, total_timeout=0.2)}, tmp_path, client) as caller:
+        with pytest.raises(RequestFailed, match=r"took longer than 0\.2 s"):
             await caller.call_tool(f"{SERVER}__{kind}")
         await site.cancelled.wait()
 
 
-@pytest.mark.parametrize("client", ["2025-06-18", "2026-07-28"])
-@TASK_TOOLS
+@HELD_TASKS
 async def test_the_time_of_a_person_does_not_count(client: str, server: str, kind: str, tmp_path: Path) -> None:
     site = Site(server)
     site.go.set()
@@ -91,10 +109,9 @@ async def test_the_time_of_a_person_does_not_count(client: str, server: str, kin
         await asyncio.sleep(0.6)
         return "in the garden"
 
-    async with (
-        on_stage({SERVER: _entry(site.server, total_timeout=0.4)}, tmp_path) as stage,
-        stage.client(client, elicitation=answer) as caller,
-    ):
+    async with fronted(
+        {SERVER: _entry(site.server, total_timeout=0.4)}, tmp_path, client, elicitation=answer
+    ) as caller:
         assert (await caller.call_tool(f"{SERVER}__{kind}")).text == FOUND
 
 
@@ -106,10 +123,7 @@ async def test_without_a_delay_a_quick_call_is_a_task_or_a_job_too(client: str, 
     server = Server("quick")
     server.tool(name="quick")(lambda: "done")
     extensions: dict[str, Any] = {} if way == "task" else {"extensions": {TASKS: None}}
-    async with (
-        on_stage({SERVER: server}, tmp_path, gateway=_options(way, 0)) as stage,
-        stage.client(client, **extensions) as caller,
-    ):
+    async with fronted({SERVER: server}, tmp_path, client, gateway=_options(way, 0), **extensions) as caller:
         if way == "task":
             task = await caller.start_task(f"{SERVER}__quick")
             assert task.id
@@ -123,11 +137,8 @@ async def test_without_a_delay_a_quick_call_is_a_task_or_a_job_too(client: str, 
 
 
 @WAYS
-@pytest.mark.parametrize(("server", "kind"), [("2025-06-18", "never"), ("2026-07-28", "optional")])
-async def test_the_approval_of_a_long_call_is_a_question_of_its_job(
-    client: str, way: str, server: str, kind: str, tmp_path: Path
-) -> None:
-    site = Site(server)
+async def test_the_approval_of_a_long_call_is_a_question_of_its_job(client: str, way: str, tmp_path: Path) -> None:
+    site, kind = (Site("2026-07-28"), "optional") if way == "task" else (Site("2025-06-18"), "never")
     site.go.set()
     asked: list[str] = []
 
@@ -136,10 +147,15 @@ async def test_the_approval_of_a_long_call_is_a_question_of_its_job(
         fields = question.requested_schema["properties"]
         return "in the garden" if ASKED in question.message else {next(iter(fields)): "allow once"}
 
-    async with (
-        on_stage({SERVER: site.server}, tmp_path, policy=Policy(()), gateway=_options(way)) as stage,
-        stage.client(client, elicitation=answer, **({} if way == "task" else {"extensions": {TASKS: None}})) as caller,
-    ):
+    async with fronted(
+        {SERVER: site.server},
+        tmp_path,
+        client,
+        policy=Policy(()),
+        gateway=_options(way),
+        elicitation=answer,
+        **{} if way == "task" else {"extensions": {TASKS: None}},
+    ) as caller:
         assert await _outcome(caller, way, f"{SERVER}__{kind}") == FOUND
     assert len(asked) == 2
     assert ASKED in asked[1]
@@ -155,8 +171,8 @@ async def _outcome(client: Client, way: str, tool: str) -> str:
     return result.text
 
 
-@pytest.mark.parametrize("client", ["2025-06-18", "2025-11-25"])
-async def test_a_question_that_waits_when_a_call_becomes_a_job_is_answered(client: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_a_question_that_waits_when_a_call_becomes_a_job_is_answered(transport: str, tmp_path: Path) -> None:
     site = Site("2026-07-28")
     site.go.set()
     answering = asyncio.Event()
@@ -165,43 +181,26 @@ async def test_a_question_that_waits_when_a_call_becomes_a_job_is_answered(clien
         await answering.wait()
         return "in the garden"
 
-    async with (
-        on_stage({SERVER: site.server}, tmp_path, gateway=_options("poll")) as stage,
-        stage.client(client, elicitation=answer) as caller,
-    ):
-        job = (await caller.call_tool(f"{SERVER}__never")).structured_content["job"]
-        answering.set()
-        assert (await caller.call_tool("job_result", {"job": job})).text == FOUND
-
-
-@pytest.mark.parametrize("client", ["2025-06-18", "2025-11-25"])
-async def test_a_question_whose_http_response_ends_with_the_job_is_asked_again(client: str, tmp_path: Path) -> None:
-    site = Site("2026-07-28")
-    site.go.set()
-    answering = asyncio.Event()
-
-    async def answer(question: Any) -> str:
-        await answering.wait()
-        return "in the garden"
-
-    async with (
-        Host.open({SERVER: site.server}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
-        over_http(host, slow_calls="poll", task_after=SOON) as web,
-        web.client(client, elicitation=answer, sampling=answer) as caller,
-    ):
+    async with AsyncExitStack() as stack:
+        if transport == "memory":
+            stage = await stack.enter_async_context(on_stage({SERVER: site.server}, tmp_path, gateway=_options("poll")))
+            client = stage.client("2025-11-25", elicitation=answer)
+        else:
+            # The response that the question came in ends with the job, so the question is asked again.
+            options: dict[str, Any] = {"slow_calls": "poll", "task_after": SOON}
+            web = await stack.enter_async_context(served({SERVER: site.server}, tmp_path, **options))
+            client = web.client("2025-06-18", elicitation=answer)
+        caller = await stack.enter_async_context(client)
         job = (await caller.call_tool(f"{SERVER}__never")).structured_content["job"]
         answering.set()
         assert (await caller.call_tool("job_result", {"job": job})).text == FOUND
 
 
 async def test_a_job_of_one_user_does_not_exist_for_another(tmp_path: Path) -> None:
-    from trunkline.auth import StaticTokens
-
     site = Site("2026-07-28")
     tokens = StaticTokens({"a": "Ada", "b": "Bob"})
     async with (
-        Host.open({SERVER: site.server}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
-        over_http(host, auth=tokens, slow_calls="poll", task_after=SOON) as web,
+        served({SERVER: site.server}, tmp_path, auth=tokens, slow_calls="poll", task_after=SOON) as web,
         web.client("2025-06-18", token="a") as ada,
         web.client("2025-06-18", token="b") as bob,
     ):
@@ -226,37 +225,17 @@ async def test_a_job_of_one_user_does_not_exist_for_another(tmp_path: Path) -> N
         pytest.param("2026-07-28", {}, False, id="with the extension"),
     ],
 )
-@pytest.mark.parametrize("search", ["off", "on"])
 async def test_the_tools_of_jobs_are_listed_to_clients_that_may_need_them(
-    client: str, options: Mapping[str, Any], polls: bool, search: str, tmp_path: Path
+    client: str, options: Mapping[str, Any], polls: bool, tmp_path: Path
 ) -> None:
-    gateway = _options("poll", search=search, approval="client")
-    async with (
-        on_stage({SERVER: Site("2026-07-28").server}, tmp_path, gateway=gateway) as stage,
-        stage.client(client, **options) as caller,
-    ):
+    gateway = _options("poll", search="on", approval="client")
+    async with fronted({SERVER: Site("2026-07-28").server}, tmp_path, client, gateway=gateway, **options) as caller:
         listed = {tool.name: tool for tool in await caller.list_tools()}
-        await caller.call_tool("search_tools", {"query": "dig"}) if search == "on" else None
+        await caller.call_tool("search_tools", {"query": "dig"})
         listed.update({tool.name: tool for tool in await caller.list_tools()})
     assert ({"job_status", "job_result"} <= set(listed)) is polls
     # A job has the form of no tool's result.
     assert (listed[f"{SERVER}__optional"].output_schema is None) is polls
-
-
-_SAID = {"role": "assistant", "content": {"type": "text", "text": "in the garden"}, "model": "small"}
-
-
-async def test_a_client_of_an_older_revision_that_asks_for_a_task_is_held(tmp_path: Path) -> None:
-    site = Site("2026-07-28")
-    site.go.set()
-    async with (
-        on_stage({SERVER: site.server}, tmp_path) as stage,
-        Wire("memory", "2025-06-18").open(stage.gateway, capabilities={"sampling": {}}) as peer,
-    ):
-        answers = {"sampling/createMessage": _SAID}
-        params = {"name": f"{SERVER}__optional", "arguments": {}, "task": {"ttl": 1000}}
-        talk = await peer.converse("tools/call", params, answers)
-    assert talk.text == FOUND
 
 
 # --- over processes and sockets --------------------------------------------------------------------------------------
@@ -279,14 +258,14 @@ async def _outside(kind: str, revision: str) -> AsyncIterator[dict[str, Any]]:
             yield {"url": f"{web.url}/mcp"}
 
 
-@pytest.mark.parametrize("kind", ["process", "url"])
-@pytest.mark.parametrize("server", ["2025-06-18", "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("kind", "server"), [("process", "2025-11-25"), ("url", "2025-06-18"), ("url", "2025-11-25"), ("url", "2026-07-28")]
+)
 async def test_long_jobs_of_clients_over_http_at_servers_outside(kind: str, server: str, tmp_path: Path) -> None:
     clients = [("2025-11-25", "task"), ("2026-07-28", "task"), ("2024-11-05", "poll"), ("2026-07-28", "poll")]
     async with (
         _outside(kind, server) as entry,
-        Host.open({SERVER: entry}, folder=tmp_path, policy=allow(SERVER), audit=False) as host,
-        over_http(host, slow_calls="poll", task_after=SOON) as web,
+        served({SERVER: entry}, tmp_path, slow_calls="poll", task_after=SOON) as web,
     ):
         for client, way in clients:
             options: dict[str, Any] = {"elicitation": _answer, "sampling": _answer}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +15,30 @@ import pytest
 import trunkline.types as t
 from tests.auth.resource_support import AUDIENCE, ISSUER, NOW, ec_key, jwks, token
 from tests.host.gateway.support import (
-    CELLS,
-    FRONTS,
     NEW,
     OLD,
-    UPSTREAMS,
+    PAIRS,
     Web,
     again,
     allow,
     asked,
-    over_http,
+    served,
     server,
     until,
 )
+from tests.host.supervised import scripted
+from tests.transports.http import small_app
 from trunkline import Client, ConfigError, Context, JWTVerifier, Server, TrunklineError
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidParams
 from trunkline.host.authorization.policy.loader import parse_policy
-from trunkline.host.config.model import Filters, ServerEntry, ServerSettings, Source
+from trunkline.host.config.model import Filters
 from trunkline.host.gateway.app import Profile
 from trunkline.host.host import Host
-from trunkline.protocol.revisions import NEWEST
 
 ADA, BEA = "ada-" * 8, "bea-" * 8
 USERS = StaticTokens({ADA: "ada", BEA: "bea"})
+ASK = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
 
 
 class Office:
@@ -79,15 +78,9 @@ class Office:
         return "done"
 
 
-@asynccontextmanager
-async def served(office: Office, folder: Path, **options: Any) -> AsyncIterator[Web]:
+def serving(office: Office, folder: Path, **options: Any) -> AbstractAsyncContextManager[Web]:
     """Serve a host of one server over HTTP."""
-    policy = options.pop("policy", None) or allow("o")
-    async with (
-        Host.open({"o": office.server}, folder=folder, policy=policy, audit=options.pop("audit", False)) as host,
-        over_http(host, **options) as web,
-    ):
-        yield web
+    return served({"o": office.server}, folder, **options)
 
 
 def _never(question: t.ElicitRequestParams) -> Any:
@@ -97,21 +90,10 @@ def _never(question: t.ElicitRequestParams) -> Any:
 # --- all pairs of eras over sockets ----------------------------------------------------------------------------------
 
 
-@CELLS
-async def test_calls_questions_and_progress_cross_sockets(channel: str, upstream: str, tmp_path: Path) -> None:
-    async with (
-        served(Office(upstream), tmp_path) as web,
-        web.client(channel, elicitation=lambda _: "Ada") as client,
-    ):
-        results = await asyncio.gather(*(client.call_tool("o__ask") for _ in range(5)))
-        assert (await client.call_tool("o__hi")).data == "hi"
-    assert [result.data for result in results] == ["Ada"] * 5
-
-
-@CELLS
+@PAIRS
 async def test_a_client_that_hangs_up_cancels_its_call(channel: str, upstream: str, tmp_path: Path) -> None:
     office = Office(upstream)
-    async with served(office, tmp_path) as web, web.client(channel) as client:
+    async with serving(office, tmp_path) as web, web.client(channel) as client:
         call = asyncio.create_task(client.call_tool("o__wait"))
         await until(lambda: office.events)
         call.cancel()
@@ -119,25 +101,13 @@ async def test_a_client_that_hangs_up_cancels_its_call(channel: str, upstream: s
 
 
 async def test_a_caller_that_calls_too_often_is_refused(tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path, auth=USERS, rate_limit="3/h") as web, aiohttp.ClientSession() as http:
+    async with serving(Office(NEW), tmp_path, auth=USERS, rate_limit="3/h") as web, aiohttp.ClientSession() as http:
         statuses = []
         for who in (ADA, ADA, ADA, ADA, BEA):
             async with http.get(web.url, headers={"authorization": f"Bearer {who}"}) as response:
                 statuses.append(response.status)
         # 406: admitted, and not a request that an endpoint answers.
         assert statuses == [406, 406, 406, 429, 406]
-
-
-async def test_a_session_that_ends_takes_its_connections_with_it(tmp_path: Path) -> None:
-    office = Office(OLD)
-    async with (
-        Host.open({"o": office.server}, folder=tmp_path, policy=allow("o"), audit=False) as host,
-        over_http(host) as web,
-    ):
-        async with web.client(OLD, elicitation=lambda _: "Ada") as client:
-            await client.call_tool("o__ask")
-            before = len(host._open.core.sessions)
-        await until(lambda: len(host._open.core.sessions) < before)
 
 
 # --- who is let in ---------------------------------------------------------------------------------------------------
@@ -154,47 +124,40 @@ async def _status(url: str, *, verb: str = "POST", **headers: str) -> int:
         return response.status
 
 
+UNAUTHORIZED: dict[str, dict[str, str]] = {
+    "no token": {},
+    "wrong token": {"Authorization": "Bearer wrong"},
+    "other scheme": {"Authorization": "Basic dXNlcjpwYXNz"},
+    "stateless": {"mcp-protocol-version": NEW},
+    "session": {"mcp-session-id": "guess"},
+}
+
+
 @pytest.mark.parametrize("path", ["", "/dev"], ids=["whole", "profile"])
-@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-@pytest.mark.parametrize(
-    "headers",
-    [
-        pytest.param({}, id="no token"),
-        pytest.param({"Authorization": "Bearer wrong"}, id="wrong token"),
-        pytest.param({"Authorization": "Basic dXNlcjpwYXNz"}, id="other scheme"),
-        pytest.param({"mcp-protocol-version": NEW}, id="stateless"),
-        pytest.param({"mcp-session-id": "guess"}, id="session"),
-    ],
-)
-async def test_a_request_without_the_token_is_rejected(
-    path: str, verb: str, headers: dict[str, str], tmp_path: Path
-) -> None:
-    async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
-        assert await _status(f"{web.url}{path}", verb=verb, **headers) == 401
+async def test_a_request_without_the_token_is_rejected(path: str, tmp_path: Path) -> None:
+    async with serving(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
+        statuses = {
+            (verb, name): await _status(f"{web.url}{path}", verb=verb, **headers)
+            for verb in ("POST", "GET", "DELETE")
+            for name, headers in UNAUTHORIZED.items()
+        }
+    assert {request: status for request, status in statuses.items() if status != 401} == {}
 
 
 async def test_a_token_is_made_up_for_each_gateway(tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path / "1") as one, served(Office(NEW), tmp_path / "2") as two:
+    async with serving(Office(NEW), tmp_path / "1") as one, serving(Office(NEW), tmp_path / "2") as two:
         tokens = {one.token, two.token}
         assert await _status(one.url, Authorization=f"Bearer {two.token}") == 401
     assert len(tokens) == 2
     assert all(len(token or "") >= 32 for token in tokens)
 
 
-@pytest.mark.parametrize("path", ["", "/dev"], ids=["whole", "profile"])
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        pytest.param({"Host": "evil.example"}, 421, id="host"),
-        pytest.param({"Origin": "https://evil.example"}, 403, id="origin"),
-    ],
-)
-async def test_a_request_from_a_foreign_origin_is_rejected_even_with_the_token(
-    path: str, headers: dict[str, str], status: int, tmp_path: Path
-) -> None:
-    async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
-        refused = await _status(f"{web.url}{path}", Authorization=f"Bearer {web.token}", **headers)
-    assert refused in {status, 403}
+async def test_a_request_from_a_foreign_origin_is_rejected_even_with_the_token(tmp_path: Path) -> None:
+    async with serving(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
+        authorization = {"Authorization": f"Bearer {web.token}"}
+        for path in ("", "/dev"):
+            assert await _status(f"{web.url}{path}", **authorization, Host="evil.example") in {421, 403}
+            assert await _status(f"{web.url}{path}", **authorization, Origin="https://evil.example") == 403
 
 
 @pytest.mark.parametrize(
@@ -215,19 +178,12 @@ async def test_a_gateway_that_would_not_be_safe_is_not_served(
             await host.serve(**{"http": 0, **options})
 
 
-@FRONTS
-async def test_a_loopback_gateway_may_use_mode_deny(channel: str, tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path, no_auth=True) as web, web.client(channel) as client:
-        assert web.token is None
-        assert (await client.call_tool("o__hi")).data == "hi"
-
-
 # --- what belongs to whom --------------------------------------------------------------------------------------------
 
 
 async def test_a_parked_call_is_its_principals_alone(tmp_path: Path) -> None:
     async with (
-        served(Office(OLD), tmp_path, auth=USERS) as web,
+        serving(Office(OLD), tmp_path, auth=USERS) as web,
         web.client(token=ADA, elicitation=_never) as ada,
         web.client(token=BEA, elicitation=_never) as bea,
     ):
@@ -238,14 +194,12 @@ async def test_a_parked_call_is_its_principals_alone(tmp_path: Path) -> None:
     assert result.content[0].text == "Ada"
 
 
-@FRONTS
-async def test_consent_for_a_session_is_not_another_principals(channel: str, tmp_path: Path) -> None:
-    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+async def test_consent_for_a_session_is_not_another_principals(tmp_path: Path) -> None:
     office = Office(NEW)
     async with (
-        served(office, tmp_path, auth=USERS, policy=policy) as web,
-        web.client(channel, token=ADA, elicitation=lambda _: {"decision": "allow for this session"}) as ada,
-        web.client(channel, token=BEA, elicitation=lambda _: {"decision": "do not allow"}) as bea,
+        serving(office, tmp_path, auth=USERS, policy=ASK) as web,
+        web.client(OLD, token=ADA, elicitation=lambda _: {"decision": "allow for this session"}) as ada,
+        web.client(OLD, token=BEA, elicitation=lambda _: {"decision": "do not allow"}) as bea,
     ):
         await ada.call_tool("o__risk")
         refused = await bea.call_tool("o__risk", raise_on_error=False)
@@ -253,11 +207,10 @@ async def test_consent_for_a_session_is_not_another_principals(channel: str, tmp
 
 
 async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: Path) -> None:
-    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     office = Office(NEW)
     answers = ["allow for this session"]
     async with (
-        served(office, tmp_path, auth=USERS, policy=policy) as web,
+        serving(office, tmp_path, auth=USERS, policy=ASK) as web,
         web.client(token=ADA, elicitation=lambda _: {"decision": answers.pop()}) as ada,
     ):
         await ada.call_tool("o__risk")
@@ -265,19 +218,18 @@ async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: P
     assert office.events == ["done", "done"]
 
 
-@FRONTS
 @pytest.mark.parametrize(
-    ("options", "key", "covers"),
+    ("channel", "options", "key", "covers"),
     [
-        ({"auth": USERS}, ADA, "all clients with the same token or login"),
-        ({"no_auth": True}, None, "all clients, since none has to authenticate"),
+        (NEW, {"auth": USERS}, ADA, "all clients with the same token or login"),
+        (NEW, {"no_auth": True}, None, "all clients, since none has to authenticate"),
+        (OLD, {"auth": USERS}, ADA, "all clients with the same token or login"),
     ],
-    ids=["token", "anonymous"],
+    ids=["token", "anonymous", "handshake"],
 )
 async def test_a_stateless_client_is_told_what_consent_for_a_session_covers(
     channel: str, options: dict[str, Any], key: str | None, covers: str, tmp_path: Path
 ) -> None:
-    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     asked: list[str] = []
 
     def answer(params: Any) -> dict[str, str]:
@@ -285,16 +237,14 @@ async def test_a_stateless_client_is_told_what_consent_for_a_session_covers(
         return {"decision": "allow once"}
 
     async with (
-        served(Office(NEW), tmp_path, policy=policy, **options) as web,
+        serving(Office(NEW), tmp_path, policy=ASK, **options) as web,
         web.client(channel, token=key, elicitation=answer) as client,
     ):
         await client.call_tool("o__risk")
-        stateless = client.revision == NEWEST.name
     (question,) = asked
-    assert (f'"For this session" covers {covers}, until the gateway stops.' in question) is stateless
+    assert (f'"For this session" covers {covers}, until the gateway stops.' in question) is (channel == NEW)
 
 
-@FRONTS
 @pytest.mark.parametrize(
     ("options", "lasting"),
     [
@@ -308,7 +258,7 @@ async def test_a_stateless_client_is_told_what_consent_for_a_session_covers(
     ids=["own token", "given token", "users", "no token", "other hosts", "browsers"],
 )
 async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
-    channel: str, options: dict[str, Any], lasting: bool, tmp_path: Path
+    options: dict[str, Any], lasting: bool, tmp_path: Path
 ) -> None:
     seen: list[list[str]] = []
 
@@ -317,10 +267,9 @@ async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
         seen.append(question.requested_schema["properties"]["decision"]["enum"])
         return t.ElicitResult(action="decline")
 
-    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     async with (
-        served(Office(NEW), tmp_path, policy=policy, **options) as web,
-        web.client(channel, token=ADA if "auth" in options else None, elicitation=decline) as client,
+        serving(Office(NEW), tmp_path, policy=ASK, **options) as web,
+        web.client(token=ADA if "auth" in options else None, elicitation=decline) as client,
     ):
         await client.call_tool("o__risk", raise_on_error=False)
     (choices,) = seen
@@ -328,8 +277,7 @@ async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
     assert ("always allow this tool" in choices) is lasting
 
 
-@FRONTS
-async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(channel: str, tmp_path: Path) -> None:
+async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def always(question: t.ElicitRequestParams) -> Any:
@@ -338,18 +286,17 @@ async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(channel
 
     command = [sys.executable, "-m", "tests.host.gateway.own_gateway", str(tmp_path)]
     for _ in range(2):
-        async with Client(command, revision=channel, elicitation=always) as client:
+        async with Client(command, revision=NEW, elicitation=always) as client:
             assert (await client.call_tool("s__look")).text == "seen"
     assert len(seen) == 1
 
 
-@FRONTS
-async def test_what_a_rule_denies_one_principal_another_has(channel: str, tmp_path: Path) -> None:
+async def test_what_a_rule_denies_one_principal_another_has(tmp_path: Path) -> None:
     policy = allow("o", more='[[rule]]\neffect = "deny"\nserver = "o"\ntool = "risk"\nprincipal = "bea"\n')
     async with (
-        served(Office(NEW), tmp_path, auth=USERS, policy=policy) as web,
-        web.client(channel, token=ADA) as ada,
-        web.client(channel, token=BEA) as bea,
+        serving(Office(NEW), tmp_path, auth=USERS, policy=policy) as web,
+        web.client(NEW, token=ADA) as ada,
+        web.client(NEW, token=BEA) as bea,
     ):
         assert (await ada.call_tool("o__risk")).data == "done"
         assert "o__risk" not in [tool.name for tool in await bea.list_tools()]
@@ -357,15 +304,14 @@ async def test_what_a_rule_denies_one_principal_another_has(channel: str, tmp_pa
             await bea.call_tool("o__risk")
 
 
-@CELLS
+@PAIRS
 async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_own(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     office = Office(upstream)
-    entry = ServerEntry(name="o", source=Source("given"), target=office.server, settings=ServerSettings(per_user=True))
+    entry = scripted("o", office.server, per_user=True)
     async with (
-        Host.open({"o": entry}, folder=tmp_path, policy=allow("o"), audit=False) as host,
-        over_http(host, auth=USERS) as web,
+        served({"o": entry}, tmp_path, auth=USERS) as web,
         web.client(channel, token=ADA) as ada,
         web.client(channel, token=BEA) as bea,
     ):
@@ -377,13 +323,12 @@ async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_
     assert (one, two) == (1, 2)
 
 
-@FRONTS
-async def test_the_subject_of_a_signed_token_is_in_the_trail(channel: str, tmp_path: Path) -> None:
+async def test_the_subject_of_a_signed_token_is_in_the_trail(tmp_path: Path) -> None:
     verifier = JWTVerifier(issuer=ISSUER, audience=AUDIENCE, keys=jwks(ec_key()), now=lambda: NOW)
     trail = tmp_path / "trail.jsonl"
     async with (
-        served(Office(NEW), tmp_path, auth=verifier, audit=trail) as web,
-        web.client(channel, token=token(sub="carol")) as client,
+        serving(Office(NEW), tmp_path, auth=verifier, audit=trail) as web,
+        web.client(NEW, token=token(sub="carol")) as client,
     ):
         await client.call_tool("o__hi")
     begun = [json.loads(line) for line in trail.read_text().splitlines()]
@@ -393,8 +338,7 @@ async def test_the_subject_of_a_signed_token_is_in_the_trail(channel: str, tmp_p
 # --- profiles --------------------------------------------------------------------------------------------------------
 
 
-@FRONTS
-async def test_a_profile_has_its_own_servers_filters_and_rules(channel: str, tmp_path: Path) -> None:
+async def test_a_profile_has_its_own_servers_filters_and_rules(tmp_path: Path) -> None:
     profiles = {
         "one": Profile(servers=("a",), tools=Filters(deny=("wait",))),
         "strict": Profile(policy=allow("a", more='[[rule]]\neffect = "deny"\nserver = "*"\ntool = "risk"\n')),
@@ -402,12 +346,11 @@ async def test_a_profile_has_its_own_servers_filters_and_rules(channel: str, tmp
     }
     servers = {"a": Office(NEW).server, "b": Office(OLD).server}
     async with (
-        Host.open(servers, folder=tmp_path, policy=allow("a", "b"), audit=False) as host,
-        over_http(host, profiles=profiles) as web,
-        web.client(channel) as whole,
-        web.client(channel, path="/one") as one,
-        web.client(channel, path="/strict") as strict,
-        web.client(channel, path="/none") as none,
+        served(servers, tmp_path, profiles=profiles) as web,
+        web.client(OLD) as whole,
+        web.client(OLD, path="/one") as one,
+        web.client(OLD, path="/strict") as strict,
+        web.client(OLD, path="/none") as none,
     ):
         lists = [[tool.name for tool in await each.list_tools()] for each in (whole, one, strict, none)]
         with pytest.raises(InvalidParams, match="Unknown tool: b__hi"):
@@ -423,33 +366,21 @@ async def test_a_profile_has_its_own_servers_filters_and_rules(channel: str, tmp
     ]
 
 
-@FRONTS
-async def test_a_path_that_is_no_profile_is_nothing(channel: str, tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
+async def test_a_path_that_is_no_profile_is_nothing(tmp_path: Path) -> None:
+    async with serving(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
         assert await _status(f"{web.url}/other", Authorization=f"Bearer {web.token}") == 404
         assert await _status(f"{web.url}x", Authorization=f"Bearer {web.token}") == 404
         assert await _status(web.url.replace("/mcp", "/x/mcp"), Authorization=f"Bearer {web.token}") == 404
         with pytest.raises(TrunklineError):
-            await web.client(channel, path="/devx").__aenter__()
+            await web.client(NEW, path="/devx").__aenter__()
 
 
-async def test_state_of_one_profile_is_nothing_in_another(tmp_path: Path) -> None:
-    async with (
-        served(Office(OLD), tmp_path, profiles={"dev": Profile()}) as web,
-        web.client(elicitation=_never) as whole,
-        web.client(path="/dev", elicitation=_never) as profile,
-    ):
-        params, question = await asked(whole, "o__ask")
-        with pytest.raises(InvalidParams):
-            await profile.forward("tools/call", again(params, question, "Ada"))
-
-
-async def test_state_of_one_profile_is_nothing_in_another_under_one_key(
+async def test_state_of_one_profile_is_nothing_in_another_even_under_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_STATE_KEY", "0123456789abcdef" * 4)
     async with (
-        served(Office(OLD), tmp_path, profiles={"dev": Profile()}) as web,
+        serving(Office(OLD), tmp_path, profiles={"dev": Profile()}) as web,
         web.client(elicitation=_never) as whole,
         web.client(path="/dev", elicitation=_never) as profile,
     ):
@@ -459,7 +390,7 @@ async def test_state_of_one_profile_is_nothing_in_another_under_one_key(
 
 
 async def test_a_session_of_one_profile_is_none_in_another(tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web, aiohttp.ClientSession() as http:
+    async with serving(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web, aiohttp.ClientSession() as http:
         headers = {**HEADERS, "Authorization": f"Bearer {web.token}"}
         hello = {
             "jsonrpc": "2.0",
@@ -476,18 +407,14 @@ async def test_a_session_of_one_profile_is_none_in_another(tmp_path: Path) -> No
 # --- mounted elsewhere -----------------------------------------------------------------------------------------------
 
 
-@FRONTS
-@UPSTREAMS
+@PAIRS
 async def test_the_gateway_can_be_mounted_in_another_application(channel: str, upstream: str, tmp_path: Path) -> None:
     starlette = pytest.importorskip("starlette.applications", reason="Starlette is the user's")
     routing = pytest.importorskip("starlette.routing")
-    from tests.transports.http.small_app import served as small
-    from trunkline import Client
-
     async with Host.open({"o": Office(upstream).server}, folder=tmp_path, policy=allow("o"), audit=False) as host:
         gateway = host.asgi(no_auth=True, profiles={"dev": Profile(tools=Filters(allow=("hi",)))})
         app = starlette.Starlette(routes=[routing.Mount("/tools", app=gateway)])
-        async with small(app=_drained(app)) as running:
+        async with small_app.served(app=_drained(app)) as running:
             async with Client(f"{running.url}/tools/mcp", revision=channel, elicitation=lambda _: "Ada") as client:
                 assert (await client.call_tool("o__ask")).data == "Ada"
             async with Client(f"{running.url}/tools/mcp/dev", revision=channel) as client:

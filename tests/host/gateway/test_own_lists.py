@@ -13,16 +13,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import (
-    CELLS,
-    FRONTS,
-    OLD,
-    Stage,
-    allow,
-    on_stage,
-    server,
-    until,
-)
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, Stage, allow, fronted, on_stage, served, server, until
 from trunkline import Client, Server
 from trunkline.errors import InvalidParams
 from trunkline.host.host import Host
@@ -35,17 +26,16 @@ _CAPABLE: dict[str, dict[str, Any]] = {
     "sampling": {"sampling": lambda _: "x"},
     "roots": {"roots": ["/tmp"]},
 }
-UNDECLARED = pytest.mark.parametrize("how", [(), ("undeclared",)], ids=["declared", "undeclared"])
+
+
+def started_by(*arguments: str, **settings: Any) -> dict[str, Any]:
+    """Return the entry of a server that Python runs with these arguments."""
+    return {"command": sys.executable, "args": ["-S", *arguments], "env": {"PYTHONPATH": _ROOT}, **settings}
 
 
 def growing(*how: str, **settings: Any) -> dict[str, Any]:
-    """Give the entry of a server whose lists depend on its client and its process."""
-    return {
-        "command": sys.executable,
-        "args": ["-S", "-m", "tests.host.servers.growing", *how],
-        "env": {"PYTHONPATH": _ROOT},
-        **settings,
-    }
+    """Return the entry of a server whose lists depend on its client and its process."""
+    return started_by("-m", "tests.host.servers.growing", *how, **settings)
 
 
 async def _names(client: Client) -> set[str]:
@@ -53,9 +43,9 @@ async def _names(client: Client) -> set[str]:
 
 
 async def _declared(client: Client) -> list[str]:
-    found: list[str] = json.loads((await client.call_tool("g__declared")).content[0].text)  # type: ignore[union-attr]
+    declared: list[str] = json.loads((await client.call_tool("g__declared")).text)
     # The extensions are the host's own.
-    return [each for each in found if each != "extensions"]
+    return [name for name in declared if name != "extensions"]
 
 
 def _lanes(stage: Stage) -> int:
@@ -70,13 +60,12 @@ async def test_for_a_client_without_capabilities_none_are_declared(channel: str,
     async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(channel) as client:
         assert await _declared(client) == []
         # Servers fall back to what they know where there are no roots, and fail where they ask for them in vain.
-        assert (await client.call_tool("g__folders")).content == [t.TextContent(text="folders")]
+        assert (await client.call_tool("g__folders")).text == "folders"
         assert not {name for name in await _names(client) if name.startswith("only_")}
         assert _lanes(stage) == 0
 
 
-@pytest.mark.parametrize("capability", _CAPABLE)
-@FRONTS
+@pytest.mark.parametrize(("channel", "capability"), [(OLD, "elicitation"), (NEW, "sampling"), (OLD, "roots")])
 async def test_a_server_is_told_what_the_one_client_can_answer(channel: str, capability: str, tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
@@ -90,17 +79,13 @@ async def test_a_server_is_told_what_the_one_client_can_answer(channel: str, cap
 async def test_configured_roots_are_declared_for_every_client(tmp_path: Path) -> None:
     async with on_stage({"g": growing(roots=[str(tmp_path)])}, tmp_path) as stage, stage.client(OLD) as client:
         assert await _declared(client) == ["roots"]
-        (text,) = (await client.call_tool("g__folders")).content
-        assert json.loads(text.text) == [tmp_path.as_uri()]  # type: ignore[union-attr]
+        assert json.loads((await client.call_tool("g__folders")).text) == [tmp_path.as_uri()]
         assert _lanes(stage) == 0
 
 
 @pytest.mark.parametrize("settings", [{"asks": []}, {"share": "shared"}], ids=["asks nothing", "shared"])
 async def test_a_server_that_may_not_ask_is_told_so(settings: dict[str, Any], tmp_path: Path) -> None:
-    async with (
-        on_stage({"g": growing(**settings)}, tmp_path) as stage,
-        stage.client(OLD, **_CAPABLE["elicitation"]) as client,
-    ):
+    async with fronted({"g": growing(**settings)}, tmp_path, OLD, **_CAPABLE["elicitation"]) as client:
         assert await _declared(client) == []
         assert "only_elicitation" not in await _names(client)
 
@@ -110,18 +95,10 @@ async def test_a_program_declares_what_it_can_answer_itself(tmp_path: Path) -> N
     async with Host.open(table, folder=tmp_path, policy=allow("g"), audit=False, **_CAPABLE["elicitation"]) as host:
         assert {"g/only_elicitation", "g/declared"} <= set(host.catalog.tools)
         assert "g/only_roots" not in host.catalog.tools
-        (text,) = (await host.call_tool("g/declared")).content
-        assert json.loads(text.text) == ["elicitation", "extensions"]  # type: ignore[union-attr]
+        assert json.loads((await host.call_tool("g/declared")).text) == ["elicitation", "extensions"]
         # A client of its gateway that cannot be asked does not use a connection that says it can.
         async with Client(host.gateway(), revision=OLD) as client:
             assert await _declared(client) == []
-
-
-async def test_a_root_that_is_added_later_is_declared(tmp_path: Path) -> None:
-    async with Host.open({"g": growing()}, folder=tmp_path, policy=allow("g"), audit=False) as host:
-        await host.add_root("g", tmp_path)
-        (text,) = (await host.call_tool("g/folders")).content
-        assert json.loads(text.text) == [tmp_path.as_uri()]  # type: ignore[union-attr]
 
 
 # --- what is listed to whom ------------------------------------------------------------------------------------------
@@ -164,54 +141,57 @@ async def test_a_client_sees_and_calls_what_a_server_lists_only_to_such_clients(
                 await client.call_tool("g__form")
 
 
-@FRONTS
-async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(channel: str, tmp_path: Path) -> None:
+async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(tmp_path: Path) -> None:
     for run in (1, 2):
         async with (
             on_stage({"g": growing()}, tmp_path) as stage,
-            stage.client(channel, **_CAPABLE["elicitation"]) as client,
+            stage.client(OLD, **_CAPABLE["elicitation"]) as client,
         ):
             assert "only_elicitation" in await _names(client)
             # The first time it takes a connection to find out, which is then used for calls; then it is known.
             assert _lanes(stage) == (1 if run == 1 else 0)
-            assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
+            assert (await client.call_tool("g__only_elicitation")).text == "only_elicitation"
 
 
 def _late(go: Path) -> dict[str, Any]:
     """Give the entry of a growing server that begins to serve once a file is there."""
     script = (
-        f"import os, runpy, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        f"import runpy\nfrom tests.host.servers.plain import wait_for_file\nwait_for_file({str(go)!r})\n"
         "runpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
     )
-    return {"command": sys.executable, "args": ["-S", "-c", script], "env": {"PYTHONPATH": _ROOT}}
+    return started_by("-c", script)
 
 
-@FRONTS
-async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(channel: str, tmp_path: Path) -> None:
+async def _known(folder: Path) -> Path:
+    """List the late server for clients without capabilities, which is kept; return the file that it waits for."""
+    go = folder / "go"
+    go.touch()
+    async with on_stage({"g": _late(go)}, folder):
+        pass
+    go.unlink()
+    return go
+
+
+async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
     for _ in (1, 2):
         async with (
             on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
-            stage.client(channel, **_CAPABLE["roots"]) as client,
+            stage.client(NEW, **_CAPABLE["roots"]) as client,
         ):
             assert "only_roots" in await _names(client)
             assert go.exists() or stage.host.status()[0].state == "starting"
         go.unlink(missing_ok=True)
 
 
-@FRONTS
-async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(channel: str, tmp_path: Path) -> None:
+async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(tmp_path: Path) -> None:
     """What the server lists to other clients is kept; that is not all that this one may see."""
-    go = tmp_path / "go"
-    go.touch()
-    async with on_stage({"g": _late(go)}, tmp_path):
-        pass
-    go.unlink()
+    go = await _known(tmp_path)
     async with (
         on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
-        stage.client(channel, **_CAPABLE["roots"]) as client,
-        stage.client(channel) as plain,
+        stage.client(OLD, **_CAPABLE["roots"]) as client,
+        stage.client(OLD) as plain,
     ):
         listing = asyncio.ensure_future(_names(client))
         # What is kept is there at once for a client to whom the server lists no more than that.
@@ -223,14 +203,9 @@ async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(channe
 
 
 async def test_a_list_for_a_capable_client_waits_no_longer_than_a_first_list_may(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    go.touch()
-    async with on_stage({"g": _late(go)}, tmp_path):
-        pass
-    go.unlink()
+    go = await _known(tmp_path)
     async with (
-        on_stage({"g": _late(go)}, tmp_path, wait="kept", list_seconds=0.0) as stage,
-        stage.client(OLD, **_CAPABLE["roots"]) as client,
+        fronted({"g": _late(go)}, tmp_path, OLD, wait="kept", list_seconds=0.0, **_CAPABLE["roots"]) as client,
         client.listen(tools=True) as changes,
     ):
         assert "only_roots" not in await _names(client)
@@ -238,13 +213,9 @@ async def test_a_list_for_a_capable_client_waits_no_longer_than_a_first_list_may
         await _sees(changes, client, "only_roots")
 
 
-@FRONTS
-async def test_what_is_listed_only_to_such_clients_can_be_called_without_listing(channel: str, tmp_path: Path) -> None:
-    async with (
-        on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(channel, **_CAPABLE["elicitation"]) as client,
-    ):
-        assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
+async def test_what_is_listed_only_to_such_clients_can_be_called_without_listing(tmp_path: Path) -> None:
+    async with fronted({"g": growing()}, tmp_path, NEW, **_CAPABLE["elicitation"]) as client:
+        assert (await client.call_tool("g__only_elicitation")).text == "only_elicitation"
 
 
 async def test_two_clients_with_the_same_capabilities_cost_one_connection_to_list(tmp_path: Path) -> None:
@@ -255,13 +226,6 @@ async def test_two_clients_with_the_same_capabilities_cost_one_connection_to_lis
         assert _lanes(stage) == 1
 
 
-async def test_a_client_with_more_capabilities_sees_what_fewer_show(tmp_path: Path) -> None:
-    able = {**_CAPABLE["roots"], **_CAPABLE["elicitation"]}
-    async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(OLD, **able) as client:
-        assert {"only_roots", "only_elicitation"} <= await _names(client)
-        assert "only_sampling" not in await _names(client)
-
-
 async def test_a_server_that_cannot_be_started_again_costs_the_list_nothing(tmp_path: Path) -> None:
     # Its second process ends at once.
     marker = tmp_path / "started"
@@ -269,28 +233,24 @@ async def test_a_server_that_cannot_be_started_again_costs_the_list_nothing(tmp_
         f"import os, sys, runpy\nif os.path.exists({str(marker)!r}): sys.exit(3)\n"
         f"open({str(marker)!r}, 'w').close()\nrunpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
     )
-    entry = {"command": sys.executable, "args": ["-S", "-c", script], "env": {"PYTHONPATH": _ROOT}}
-    async with (
-        on_stage({"g": entry}, tmp_path / "state") as stage,
-        stage.client(OLD, **_CAPABLE["elicitation"]) as client,
-    ):
+    async with fronted({"g": started_by("-c", script)}, tmp_path / "state", OLD, **_CAPABLE["elicitation"]) as client:
         assert "declared" in await _names(client)
         assert "only_elicitation" not in await _names(client)
 
 
+async def test_a_slow_second_process_does_not_make_the_first_list_longer_than_it_may_be(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    script = (
+        f"import os, sys, runpy\nif os.path.exists({str(marker)!r}): sys.exit(sys.stdin.read())\n"
+        f"open({str(marker)!r}, 'w').close()\nrunpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
+    )
+    servers, options = {"g": started_by("-c", script)}, _CAPABLE["elicitation"]
+    async with fronted(servers, tmp_path / "state", OLD, list_seconds=0.2, **options) as client:
+        async with asyncio.timeout(5):
+            assert "declared" in await _names(client)
+
+
 # --- changes ---------------------------------------------------------------------------------------------------------
-
-
-class _Heard:
-    """What a client was told of changes."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self.uris: list[str | None] = []
-
-    def __call__(self, change: Any) -> None:
-        self.kinds.append(change.kind)
-        self.uris.append(change.uri)
 
 
 async def _sees(changes: AsyncIterator[Any], client: Client, name: str) -> None:
@@ -300,16 +260,21 @@ async def _sees(changes: AsyncIterator[Any], client: Client, name: str) -> None:
             return
 
 
-@UNDECLARED
-@pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
-@FRONTS
+@pytest.mark.parametrize(
+    ("channel", "able", "how"),
+    [
+        pytest.param(OLD, True, (), id="own connection, handshake-front"),
+        pytest.param(NEW, True, ("undeclared",), id="own connection, stateless-front, undeclared"),
+        pytest.param(OLD, False, ("undeclared",), id="shared connection, handshake-front, undeclared"),
+        pytest.param(NEW, False, (), id="shared connection, stateless-front"),
+    ],
+)
 async def test_a_change_on_the_connection_of_a_call_reaches_its_client(
     channel: str, able: bool, how: tuple[str, ...], tmp_path: Path
 ) -> None:
     options = _CAPABLE["elicitation"] if able else {}
     async with (
-        on_stage({"g": growing(*how)}, tmp_path) as stage,
-        stage.client(channel, **options) as client,
+        fronted({"g": growing(*how)}, tmp_path, channel, **options) as client,
         client.listen(tools=True, resources=True) as changes,
     ):
         assert "grown" not in await _names(client)
@@ -319,16 +284,15 @@ async def test_a_change_on_the_connection_of_a_call_reaches_its_client(
             if change.kind == "resources":
                 break
         assert "note://g/2" in {resource.uri for resource in await client.list_resources()}
-        assert (await client.call_tool("g__grown")).content == [t.TextContent(text="grown")]
+        assert (await client.call_tool("g__grown")).text == "grown"
 
 
-@FRONTS
-async def test_a_change_on_one_session_s_connection_is_not_for_others(channel: str, tmp_path: Path) -> None:
+async def test_a_change_on_one_session_s_connection_is_not_for_others(tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(channel, **_CAPABLE["elicitation"]) as able,
-        stage.client(channel) as plain,
-        stage.client(channel, **_CAPABLE["elicitation"]) as twin,
+        stage.client(OLD, **_CAPABLE["elicitation"]) as able,
+        stage.client(OLD) as plain,
+        stage.client(OLD, **_CAPABLE["elicitation"]) as twin,
         able.listen(tools=True) as changes,
     ):
         await twin.call_tool("g__declared")
@@ -338,16 +302,30 @@ async def test_a_change_on_one_session_s_connection_is_not_for_others(channel: s
             assert "grown" not in await _names(client)
 
 
+async def test_clients_with_one_token_see_what_the_connection_of_their_own_capabilities_lists(tmp_path: Path) -> None:
+    async with (
+        served({"g": growing()}, tmp_path) as web,
+        web.client(**_CAPABLE["elicitation"]) as able,
+        web.client(**_CAPABLE["sampling"]) as other,
+        web.client() as plain,
+        able.listen(tools=True) as changes,
+    ):
+        await able.call_tool("g__grow")
+        await _sees(changes, able, "grown")
+        assert {name for name in await _names(plain) if name.startswith(("only_", "grown"))} == set()
+        assert {name for name in await _names(other) if name.startswith(("only_", "grown"))} == {"only_sampling"}
+
+
 @pytest.mark.parametrize(
-    ("tool", "gone_or_new"), [("shrink", None), ("reword", "Another description.")], ids=["removed", "reworded"]
+    ("channel", "tool", "gone_or_new"),
+    [(OLD, "shrink", None), (NEW, "reword", "Another description.")],
+    ids=["removed", "reworded"],
 )
-@FRONTS
 async def test_what_is_removed_or_reworded_on_a_connection_is_so_for_its_client(
     channel: str, tool: str, gone_or_new: str | None, tmp_path: Path
 ) -> None:
     async with (
-        on_stage({"g": growing()}, tmp_path, pins=False) as stage,
-        stage.client(channel, **_CAPABLE["elicitation"]) as client,
+        fronted({"g": growing()}, tmp_path, channel, pins=False, **_CAPABLE["elicitation"]) as client,
         client.listen(tools=True) as changes,
     ):
         await client.list_tools()
@@ -372,30 +350,25 @@ async def test_what_a_connection_alone_listed_goes_with_it(tmp_path: Path) -> No
         assert "only_elicitation" in await _names(client)
 
 
-@UNDECLARED
-async def test_a_change_on_the_shared_connection_reaches_clients_with_their_own(
-    how: tuple[str, ...], tmp_path: Path
-) -> None:
-    heard = _Heard()
+async def test_a_change_on_the_shared_connection_reaches_clients_with_their_own(tmp_path: Path) -> None:
+    heard: set[str] = set()
     async with (
-        on_stage({"g": growing(*how)}, tmp_path) as stage,
-        stage.client(OLD, on_change=heard, **_CAPABLE["elicitation"]) as able,
+        on_stage({"g": growing("undeclared")}, tmp_path) as stage,
+        stage.client(OLD, on_change=lambda change: heard.add(change.kind), **_CAPABLE["elicitation"]) as able,
         stage.client(OLD) as plain,
     ):
         await able.list_tools()
         await plain.call_tool("g__grow")
-        await until(lambda: {"tools", "resources"} <= set(heard.kinds))
+        await until(lambda: {"tools", "resources"} <= heard)
 
 
-@pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
-@FRONTS
+@pytest.mark.parametrize(("channel", "able"), [(OLD, True), (NEW, False)], ids=["own connection", "shared connection"])
 async def test_a_resource_that_cannot_be_subscribed_to_is_told_of_all_the_same(
     channel: str, able: bool, tmp_path: Path
 ) -> None:
     options = _CAPABLE["elicitation"] if able else {}
     async with (
-        on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(channel, **options) as client,
+        fronted({"g": growing()}, tmp_path, channel, **options) as client,
         client.listen(uris=["note://g/1"]) as changes,
     ):
         await client.call_tool("g__touch")

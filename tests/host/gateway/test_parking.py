@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.host.gateway.support import NEW, OLD, UPSTREAMS, again, asked, on_stage, server, until
+from tests.host.gateway.support import OLD, PAIRS, UPSTREAMS, again, asked, fronted, on_stage, server, until
 from trunkline import Context, RequestFailed, Server
 from trunkline.errors import InvalidParams
 from trunkline.protocol.limits import Limits
@@ -96,19 +97,9 @@ async def test_a_parked_call_whose_time_is_over_is_cancelled_and_never_repeated(
     assert clerk.ran == 1
 
 
-async def test_the_same_state_does_not_serve_twice(tmp_path: Path) -> None:
+async def test_the_same_state_does_not_serve_twice_nor_two_at_once(tmp_path: Path) -> None:
     clerk = Clerk()
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
-        params, question = await asked(client, "c__ask")
-        await client.forward("tools/call", again(params, question, "Ada"))
-        with pytest.raises(InvalidParams, match="is no longer waiting for an answer"):
-            await client.forward("tools/call", again(params, question, "Ada"))
-    assert clerk.ran == 1
-
-
-async def test_the_same_state_does_not_serve_two_at_once(tmp_path: Path) -> None:
-    clerk = Clerk()
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
+    async with fronted({"c": clerk.server}, tmp_path, elicitation=_never) as client:
         params, question = await asked(client, "c__ask_and_work")
         retry = again(params, question, "Ada")
         first = asyncio.create_task(client.forward("tools/call", retry))
@@ -117,13 +108,15 @@ async def test_the_same_state_does_not_serve_two_at_once(tmp_path: Path) -> None
             await client.forward("tools/call", retry)
         clerk.go_on.set()
         result, _ = await first
+        with pytest.raises(InvalidParams, match="is no longer waiting for an answer"):
+            await client.forward("tools/call", retry)
     assert result.content[0].text == "done"
     assert (clerk.ran, clerk.ended) == (1, ["working"])
 
 
 async def test_an_answer_is_not_spent_on_another_question(tmp_path: Path) -> None:
     clerk = Clerk()
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
+    async with fronted({"c": clerk.server}, tmp_path, elicitation=_never) as client:
         params, first = await asked(client, "c__ask_twice")
         retry = again(params, first, "Ada")
         await client.forward("tools/call", retry)
@@ -136,10 +129,9 @@ async def test_an_answer_is_not_spent_on_another_question(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("state", ["", "x" * 100, "AQ" * 60], ids=["empty", "letters", "forged"])
-@UPSTREAMS
-async def test_made_up_state_is_refused(state: str, upstream: str, tmp_path: Path) -> None:
-    clerk = Clerk(upstream)
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
+async def test_made_up_state_is_refused(state: str, tmp_path: Path) -> None:
+    clerk = Clerk()
+    async with fronted({"c": clerk.server}, tmp_path, elicitation=_never) as client:
         params = t.CallToolRequestParams(name="c__ask", request_state=state)
         with pytest.raises(InvalidParams):
             await client.forward("tools/call", params)
@@ -149,23 +141,17 @@ async def test_made_up_state_is_refused(state: str, upstream: str, tmp_path: Pat
 @UPSTREAMS
 async def test_state_is_good_for_its_own_call_alone(upstream: str, tmp_path: Path) -> None:
     clerk = Clerk(upstream)
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
+    async with fronted({"c": clerk.server}, tmp_path, elicitation=_never) as client:
         params, question = await asked(client, "c__ask")
         retry = again(params, question, "Ada")
         with pytest.raises(InvalidParams):
-            await client.forward("tools/call", _called(retry, "c__ask_twice"))
-
-
-def _called(params: t.CallToolRequestParams, name: str) -> t.CallToolRequestParams:
-    from msgspec.structs import replace
-
-    return replace(params, name=name)
+            await client.forward("tools/call", replace(retry, name="c__ask_twice"))
 
 
 async def test_there_is_a_limit_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.host.core._MOST_PARKED", 1)
     clerk = Clerk()
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
+    async with fronted({"c": clerk.server}, tmp_path, elicitation=_never) as client:
         params, question = await asked(client, "c__ask")
         with pytest.raises(RequestFailed, match="Too many calls wait"):
             await asked(client, "c__ask")
@@ -229,15 +215,7 @@ async def test_a_server_that_is_removed_takes_its_parked_calls_with_it(tmp_path:
     assert (clerk.ran, clerk.ended) == (1, ["cancelled"])
 
 
-async def test_the_end_of_the_host_cancels_what_is_parked(tmp_path: Path) -> None:
-    clerk = Clerk()
-    async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
-        await asked(client, "c__ask")
-    assert clerk.ended == ["cancelled"]
-
-
-@pytest.mark.parametrize("channel", [OLD, NEW])
-@UPSTREAMS
+@PAIRS
 async def test_a_server_that_is_removed_while_it_works_fails_the_call(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, asked, on_stage, server
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, PAIRS, allow, asked, fronted, on_stage, server
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, ToolError
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
@@ -80,54 +80,27 @@ async def _refusal(client: Client, method: str, params: dict[str, Any]) -> tuple
     return error.code, error.message, json.dumps(error.data)
 
 
-@CELLS
-async def test_a_denied_tool_is_not_listed_and_called_like_one_that_is_not_there(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
-    shelf = Shelf(upstream)
-    policy = allow("s", more=DENY)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
-        names = [tool.name for tool in await client.list_tools()]
-        denied = await _refusal(client, "tools/call", {"name": "s__danger", "arguments": {}})
-        unknown = await _refusal(client, "tools/call", {"name": "s__dangeR", "arguments": {}})
-    assert names == ["s__ask", "s__put"]
-    assert [each.replace("dangeR", "danger") for each in map(str, unknown)] == list(map(str, denied))
-    assert shelf.done == []
-
-
-@CELLS
+@PAIRS
 @pytest.mark.parametrize(
-    ("rule", "method", "params", "other"),
+    ("rule", "method", "member", "denied", "unknown"),
     [
-        pytest.param(
-            'uri = "secret://*"',
-            "resources/read",
-            {"uri": "secret://s/1"},
-            {"uri": "secret://s/2"},
-            id="resource",
-        ),
-        pytest.param('prompt = "curse"', "prompts/get", {"name": "s__curse"}, {"name": "s__none"}, id="prompt"),
+        pytest.param('tool = "danger"', "tools/call", "name", "s__danger", "s__dangeR", id="tool"),
+        pytest.param('uri = "secret://*"', "resources/read", "uri", "secret://s/1", "secret://s/2", id="resource"),
+        pytest.param('prompt = "curse"', "prompts/get", "name", "s__curse", "s__none", id="prompt"),
     ],
 )
-async def test_a_denied_resource_or_prompt_is_as_one_that_is_not_there(
-    channel: str,
-    upstream: str,
-    rule: str,
-    method: str,
-    params: dict[str, str],
-    other: dict[str, str],
-    tmp_path: Path,
+async def test_what_is_denied_is_not_listed_and_answered_like_what_is_not_there(
+    channel: str, upstream: str, rule: str, method: str, member: str, denied: str, unknown: str, tmp_path: Path
 ) -> None:
     shelf = Shelf(upstream)
     policy = allow("s", more=f'[[rule]]\neffect = "deny"\nserver = "s"\n{rule}\n')
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
-        listed = [each.uri for each in await client.list_resources()]
-        listed += [each.name for each in await client.list_prompts()]
-        denied = await _refusal(client, method, params)
-        unknown = await _refusal(client, method, other)
-    (value,), (elsewhere,) = params.values(), other.values()
-    assert value not in listed
-    assert [str(each).replace(elsewhere, value) for each in unknown] == list(map(str, denied))
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=policy) as client:
+        listed = [prompt.name for prompt in await client.list_prompts()]
+        listed += [tool.name for tool in await client.list_tools()]
+        listed += [resource.uri for resource in await client.list_resources()]
+        refusals = [await _refusal(client, method, {member: name}) for name in (denied, unknown)]
+    assert denied not in listed
+    assert [str(part).replace(unknown, denied) for part in refusals[1]] == list(map(str, refusals[0]))
     assert shelf.done == []
 
 
@@ -140,7 +113,7 @@ when = [{ arg = "/value/size", min = 10 }]
 """
 
 
-@CELLS
+@PAIRS
 @pytest.mark.parametrize(
     ("message", "told"),
     [
@@ -153,7 +126,7 @@ async def test_a_call_denied_for_its_arguments_says_no_more_than_the_rule_wants_
 ) -> None:
     shelf = Shelf(upstream)
     policy = allow("s", more=f"{BY_ARGUMENT}{message}\n")
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=policy) as client:
         assert (await client.call_tool("s__put", {"value": {"size": 1}})).text == "put"
         refused = await client.call_tool("s__put", {"value": {"size": 11}}, raise_on_error=False)
     assert (refused.is_error, refused.text) == (True, told)
@@ -163,33 +136,33 @@ async def test_a_call_denied_for_its_arguments_says_no_more_than_the_rule_wants_
 # --- what is judged is what is sent ----------------------------------------------------------------------------------
 
 
-@CELLS
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"value":{"size":11},"value":{"size":1}}',
-        '{"value":{"size":1},"value":{"size":11}}',
-        '{"value":{"size":11,"size":1}}',
-        '{"value":{"size":1,"size":11}}',
-        '{"value":{"size":1,"\\u0073ize":11}}',
-        '{"Value":{"size":11},"value":{"size":1}}',
-        '{"value":{"size":1,"Size":11}}',
-        '{"value":{"size":1.0}}',
-        '{"value":{"size":1e400}}',
-        '{"value":{"size":11.0}}',
-        '{"value":{"size":"11"}}',
-    ],
-)
+TWO_READINGS = [
+    '{"value":{"size":11},"value":{"size":1}}',
+    '{"value":{"size":1},"value":{"size":11}}',
+    '{"value":{"size":11,"size":1}}',
+    '{"value":{"size":1,"size":11}}',
+    '{"value":{"size":1,"\\u0073ize":11}}',
+    '{"Value":{"size":11},"value":{"size":1}}',
+    '{"value":{"size":1,"Size":11}}',
+    '{"value":{"size":1.0}}',
+    '{"value":{"size":1e400}}',
+    '{"value":{"size":11.0}}',
+    '{"value":{"size":"11"}}',
+]
+
+
+@PAIRS
 async def test_members_given_twice_mean_the_same_to_policy_and_server(
-    channel: str, upstream: str, arguments: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     """Whatever the server got, the policy would have allowed that very thing."""
     shelf = Shelf(upstream)
     policy = allow("s", more=BY_ARGUMENT)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
-        params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(arguments.encode()))
-        await asyncio.gather(client.forward("tools/call", params), return_exceptions=True)
-    assert all(_is_small(value.get("size")) for value in shelf.done)
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=policy) as client:
+        calls = [t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(each.encode())) for each in TWO_READINGS]
+        await asyncio.gather(*(client.forward("tools/call", call) for call in calls), return_exceptions=True)
+    assert shelf.done
+    assert [value for value in shelf.done if not _is_small(value.get("size"))] == []
 
 
 def _is_small(size: Any) -> bool:
@@ -212,9 +185,12 @@ def _written(value: Any) -> str:
     return json.dumps(value)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(pairs=st.lists(st.tuples(st.sampled_from(["value", "size"]), JSON), max_size=4))
-def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_path: Path) -> None:
+DOCUMENTS = st.lists(st.tuples(st.sampled_from(["value", "size"]), JSON), min_size=1, max_size=4)
+
+
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(documents=st.lists(DOCUMENTS, min_size=10, max_size=20))
+def test_the_server_sees_what_the_policy_saw(documents: list[list[tuple[str, Any]]], tmp_path: Path) -> None:
     judged: list[Any] = []
     sent: list[Any] = []
     made = Server("any")
@@ -239,27 +215,25 @@ def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_p
         return await call_next(request)
 
     made.add_middleware(see)
-    written = "{" + ",".join(f"{json.dumps(name)}:{_written(value)}" for name, value in pairs) + "}"
+    written = list(map(_written, documents))
 
     async def main() -> None:
-        policy = Judging(allow("s").rules)
-        async with on_stage({"s": made}, tmp_path, policy=policy) as stage, stage.client() as client:
-            params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(written.encode()))
-            await client.forward("tools/call", params)
+        async with fronted({"s": made}, tmp_path, policy=Judging(allow("s").rules)) as client:
+            for text in written:
+                params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(text.encode()))
+                await client.forward("tools/call", params)
 
     run_async(main())
-    assert judged == sent == [msgspec.json.decode(written)]
+    assert judged == sent == list(map(msgspec.json.decode, written))
 
 
 # --- asking for consent ----------------------------------------------------------------------------------------------
 
 
-@CELLS
-async def test_without_a_prompt_a_call_is_denied_and_the_rule_to_add_is_named(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
-    shelf = Shelf(upstream)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(channel) as client:
+@FRONTS
+async def test_without_a_prompt_a_call_is_denied_and_the_rule_to_add_is_named(channel: str, tmp_path: Path) -> None:
+    shelf = Shelf(NEW)
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=ASK) as client:
         result = await client.call_tool("s__danger", raise_on_error=False)
     assert result.is_error
     assert result.text == (
@@ -283,24 +257,18 @@ class User:
         return {"decision": answer} if answer in (ONCE, SESSION, NO) else answer
 
 
-@CELLS
-@pytest.mark.parametrize(("answer", "done"), [pytest.param(ONCE, ["danger"], id="yes"), pytest.param(NO, [], id="no")])
-async def test_the_client_in_front_is_asked_for_consent(
-    channel: str, upstream: str, answer: str, done: list[str], tmp_path: Path
-) -> None:
-    shelf, user = Shelf(upstream), User(answer)
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(channel, elicitation=user) as client,
-    ):
-        result = await client.call_tool("s__danger", raise_on_error=False)
+@PAIRS
+async def test_the_client_in_front_is_asked_for_consent(channel: str, upstream: str, tmp_path: Path) -> None:
+    shelf, user = Shelf(upstream), User(ONCE)
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=ASK, elicitation=user) as client:
+        assert (await client.call_tool("s__danger")).text == "harm"
     (question,) = user.asked
     assert "'danger' of server 's'" in question.message
     assert "careful" in question.message
-    assert (shelf.done, result.is_error) == (done, not done)
+    assert shelf.done == ["danger"]
 
 
-@CELLS
+@PAIRS
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -314,10 +282,9 @@ async def test_each_answer_but_a_yes_is_a_no_of_its_own(
     channel: str, upstream: str, answer: Any, said: str, tmp_path: Path
 ) -> None:
     shelf, trail = Shelf(upstream), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK, audit=trail) as stage,
-        stage.client(channel, elicitation=lambda _: answer) as client,
-    ):
+    async with fronted(
+        {"s": shelf.server}, tmp_path, channel, policy=ASK, audit=trail, elicitation=lambda _: answer
+    ) as client:
         with pytest.raises(ToolError, match=said):
             await client.call_tool("s__danger")
     assert shelf.done == []
@@ -325,7 +292,6 @@ async def test_each_answer_but_a_yes_is_a_no_of_its_own(
     assert [note for note in notes if note.startswith(said)]
 
 
-@UPSTREAMS
 @pytest.mark.parametrize(
     "answer",
     [
@@ -338,13 +304,12 @@ async def test_each_answer_but_a_yes_is_a_no_of_its_own(
     ],
     ids=["unknown", "not offered", "list", "empty", "no content", "boolean"],
 )
-async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any, tmp_path: Path) -> None:
+async def test_an_answer_that_fits_no_choice_is_a_no(answer: Any, tmp_path: Path) -> None:
     """Our own client would not send such answers, so they are put on the wire by hand."""
-    shelf = Shelf(upstream)
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(NEW, elicitation=lambda _: pytest.fail("asked")) as client,
-    ):
+    shelf = Shelf(OLD)
+    async with fronted(
+        {"s": shelf.server}, tmp_path, NEW, policy=ASK, elicitation=lambda _: pytest.fail("asked")
+    ) as client:
         params, question = await asked(client, "s__danger")
         raw = msgspec.Raw(msgspec.json.encode(answer))
         result, _ = await client.forward(
@@ -356,16 +321,13 @@ async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any,
     assert result.content[0].text.startswith(said)
 
 
-@CELLS
+@PAIRS
 async def test_a_client_that_fails_to_ask_is_told_so(channel: str, upstream: str, tmp_path: Path) -> None:
     def broken(question: t.ElicitRequestParams) -> Any:
         raise RequestFailed("no window", code=-32050)
 
     shelf = Shelf(upstream)
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(channel, elicitation=broken) as client,
-    ):
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=ASK, elicitation=broken) as client:
         if channel == NEW:
             # Nothing is sent back in this era: the client's own call ends.
             with pytest.raises(RequestFailed, match="no window"):
@@ -381,10 +343,9 @@ async def test_a_client_that_does_not_answer_is_told_so(tmp_path: Path) -> None:
         await asyncio.Event().wait()
 
     shelf = Shelf(OLD)
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK, consent_seconds=0.05) as stage,
-        stage.client(OLD, elicitation=silent) as client,
-    ):
+    async with fronted(
+        {"s": shelf.server}, tmp_path, OLD, policy=ASK, consent_seconds=0.05, elicitation=silent
+    ) as client:
         with pytest.raises(ToolError, match=r"about s/danger was not answered within 0\.05 s"):
             await client.call_tool("s__danger")
     assert shelf.done == []
@@ -425,22 +386,20 @@ SESSION_WIDE = "allow all 3 tools of s for this session"
 READING = "always allow all 2 read-only tools of s"
 
 
-@CELLS
-async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
+@FRONTS
+async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client(channel: str, tmp_path: Path) -> None:
     offered = []
 
     def decline(question: t.ElicitRequestParams) -> Any:
         offered.append(choices(question))
+        assert ("Read-only tools of 's': list, look" in question.message) is (READING in offered[-1])
         return t.ElicitResult(action="decline")
 
     for own in (False, True):
         options = GatewayOptions(own_user=own)
-        async with (
-            on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=options) as stage,
-            stage.client(channel, elicitation=decline) as client,
-        ):
+        async with fronted(
+            {"s": library(NEW)}, tmp_path, channel, policy=ASK, gateway=options, elicitation=decline
+        ) as client:
             await client.call_tool("s__look", raise_on_error=False)
     assert offered == [
         [ONCE, SESSION, SESSION_WIDE, NO],
@@ -448,7 +407,7 @@ async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client
     ]
 
 
-@CELLS
+@PAIRS
 async def test_everything_of_a_server_is_allowed_for_the_session(channel: str, upstream: str, tmp_path: Path) -> None:
     seen: list[str] = []
 
@@ -456,10 +415,9 @@ async def test_everything_of_a_server_is_allowed_for_the_session(channel: str, u
         seen.append(question.message)
         return {"decision": SESSION_WIDE} if SESSION_WIDE in choices(question) else {"decision": NO}
 
-    async with (
-        on_stage({"s": library(upstream), "other": library(upstream)}, tmp_path, policy=ASK) as stage,
-        stage.client(channel, elicitation=once_for_all) as client,
-    ):
+    async with fronted(
+        {"s": library(upstream), "other": library(upstream)}, tmp_path, channel, policy=ASK, elicitation=once_for_all
+    ) as client:
         for name in ("look", "list", "burn"):
             assert (await client.call_tool(f"s__{name}")).text == f"{name} done"
         # It is about this server alone: another is asked about by its own name.
@@ -468,27 +426,7 @@ async def test_everything_of_a_server_is_allowed_for_the_session(channel: str, u
     assert "Tools of 's': burn, list, look" in seen[0]
 
 
-@CELLS
-async def test_read_only_tools_are_allowed_beyond_the_session(channel: str, upstream: str, tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def reading(question: t.ElicitRequestParams) -> Any:
-        seen.append(question.message)
-        return {"decision": READING} if len(seen) == 1 else t.ElicitResult(action="decline")
-
-    for _ in range(2):
-        async with (
-            on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=GatewayOptions(own_user=True)) as stage,
-            stage.client(channel, elicitation=reading) as client,
-        ):
-            assert (await client.call_tool("s__look")).text == "look done"
-            assert (await client.call_tool("s__list")).text == "list done"
-    assert len(seen) == 1
-    assert "Read-only tools of 's': list, look" in seen[0]
-
-
-@FRONTS
-async def test_what_a_profile_hides_is_not_named_in_a_question(channel: str, tmp_path: Path) -> None:
+async def test_what_a_profile_hides_is_not_named_in_a_question(tmp_path: Path) -> None:
     seen: list[tuple[str, list[str]]] = []
 
     def decline(question: t.ElicitRequestParams) -> Any:
@@ -500,10 +438,9 @@ async def test_what_a_profile_hides_is_not_named_in_a_question(channel: str, tmp
         file="policy.toml",
     )
     options = GatewayOptions(tools=Filters(deny=("list",)))
-    async with (
-        on_stage({"s": library(NEW)}, tmp_path, policy=denying, gateway=options) as stage,
-        stage.client(channel, elicitation=decline) as client,
-    ):
+    async with fronted(
+        {"s": library(NEW)}, tmp_path, OLD, policy=denying, gateway=options, elicitation=decline
+    ) as client:
         await client.call_tool("s__look", raise_on_error=False)
     ((message, offered),) = seen
     assert "Tools of 's': look" in message
@@ -511,7 +448,7 @@ async def test_what_a_profile_hides_is_not_named_in_a_question(channel: str, tmp
     assert "allow the tool of s for this session" in offered
 
 
-@CELLS
+@PAIRS
 async def test_consent_for_a_session_holds_for_that_session_alone(channel: str, upstream: str, tmp_path: Path) -> None:
     shelf, one, two = Shelf(upstream), User(SESSION), User(NO)
     async with (
@@ -528,34 +465,17 @@ async def test_consent_for_a_session_holds_for_that_session_alone(channel: str, 
 
 
 @CELLS
-async def test_consent_and_the_servers_own_question_are_both_asked_once(
-    channel: str, upstream: str, tmp_path: Path
-) -> None:
-    shelf, user = Shelf(upstream), User(ONCE, "Ada")
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(channel, elicitation=user) as client,
-    ):
-        assert (await client.call_tool("s__ask")).text == "Ada"
-    assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "[s]"]
-    assert shelf.done == ["Ada"]
-
-
-@CELLS
 async def test_consent_for_a_session_survives_the_servers_own_question(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     shelf, user = Shelf(upstream), User(SESSION, "Ada", "Bea")
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(channel, elicitation=user) as client,
-    ):
+    async with fronted({"s": shelf.server}, tmp_path, channel, policy=ASK, elicitation=user) as client:
         results = [(await client.call_tool("s__ask")).text, (await client.call_tool("s__ask")).text]
-    assert results == ["Ada", "Bea"]
-    assert user.answers == []
+    assert results == shelf.done == ["Ada", "Bea"]
+    assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "[s]", "[s]"]
 
 
-@CELLS
+@PAIRS
 async def test_a_prompter_of_the_gateway_is_asked_instead_of_the_client(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
@@ -575,33 +495,3 @@ async def test_a_prompter_of_the_gateway_is_asked_instead_of_the_client(
         await gateway.aclose()
     assert [question.arguments for question in seen] == [{"value": {"size": 1}}]
     assert shelf.done == [{"size": 2}]
-
-
-@FRONTS
-async def test_hints_of_a_server_do_not_make_its_tools_free(channel: str, tmp_path: Path) -> None:
-    made = Server("liar")
-    made.tool(annotations=t.ToolAnnotations(read_only_hint=True))(_wipe)
-    async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(channel) as client:
-        with pytest.raises(ToolError, match="the client connected to this gateway cannot be asked"):
-            await client.call_tool("s__wipe")
-
-
-async def wipe() -> str:
-    """Say that it only reads."""
-    return "wiped"
-
-
-_wipe = wipe
-
-
-@UPSTREAMS
-async def test_a_policy_with_principals_hides_tools_per_principal(upstream: str, tmp_path: Path) -> None:
-    """Nobody is known over a pipe in memory, so a rule for somebody does not hold."""
-    rule = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "danger"\nprincipal = "eve"\n'
-    shelf = Shelf(upstream)
-    async with (
-        on_stage({"s": shelf.server}, tmp_path, policy=allow("s", more=rule)) as stage,
-        stage.client(OLD) as old,
-        stage.client(NEW) as new,
-    ):
-        assert (await old.call_tool("s__danger")).text == (await new.call_tool("s__danger")).text == "harm"

@@ -11,10 +11,22 @@ import pytest
 
 import trunkline.types as t
 from tests.client.scripted_server import stateless
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, on_stage, revisions_of, server, until
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    NEW,
+    OLD,
+    PAIRS,
+    UPSTREAMS,
+    fronted,
+    on_stage,
+    revisions_of,
+    server,
+    until,
+)
+from tests.host.supervised import scripted
 from trunkline import Context, RequestFailed, Server, ToolError
 from trunkline.extensions import TASKS
-from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.gateway.sessions import GatewayOptions
 
 ASKING = pytest.mark.parametrize("asking", [False, True], ids=["shared", "lane"])
@@ -66,19 +78,16 @@ async def test_progress_comes_in_order_under_the_clients_own_token(
     channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
-    async with (
-        on_stage({"w": Worker(upstream).server}, tmp_path) as stage,
-        stage.client(channel, **_answers(asking)) as client,
-    ):
+    async with fronted({"w": Worker(upstream).server}, tmp_path, channel, **_answers(asking)) as client:
         await client.call_tool("w__count", {"steps": 50}, on_progress=lambda *news: heard.append(news))
     assert heard == [(step + 1, 50, f"step {step}") for step in range(50)]
 
 
-@CELLS
+@PAIRS
 async def test_two_calls_hear_their_own_progress(channel: str, upstream: str, tmp_path: Path) -> None:
     one: list[float | None] = []
     two: list[float | None] = []
-    async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage, stage.client(channel) as client:
+    async with fronted({"w": Worker(upstream).server}, tmp_path, channel) as client:
         await asyncio.gather(
             client.call_tool("w__count", {"steps": 3}, on_progress=lambda done, total, text: one.append(total)),
             client.call_tool("w__count", {"steps": 5}, on_progress=lambda done, total, text: two.append(total)),
@@ -100,10 +109,7 @@ async def test_what_the_client_cancels_is_cancelled_at_the_server(
     channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
-    async with (
-        on_stage({"w": worker.server}, tmp_path) as stage,
-        stage.client(channel, **_answers(asking)) as client,
-    ):
+    async with fronted({"w": worker.server}, tmp_path, channel, **_answers(asking)) as client:
         call = asyncio.create_task(client.call_tool("w__wait"))
         await until(lambda: worker.events)
         call.cancel()
@@ -111,7 +117,7 @@ async def test_what_the_client_cancels_is_cancelled_at_the_server(
         assert (await client.call_tool("w__count", {"steps": 0})).data == "counted"
 
 
-@CELLS
+@PAIRS
 @ASKING
 async def test_what_a_client_that_leaves_had_under_way_is_cancelled(
     channel: str, upstream: str, asking: bool, tmp_path: Path
@@ -127,24 +133,14 @@ async def test_what_a_client_that_leaves_had_under_way_is_cancelled(
     assert call.exception() is not None
 
 
-@UPSTREAMS
-async def test_what_a_program_cancels_is_cancelled_at_the_server(upstream: str, tmp_path: Path) -> None:
-    worker = Worker(upstream)
-    async with on_stage({"w": worker.server}, tmp_path) as stage:
-        call = asyncio.create_task(stage.host.call_tool("w/wait"))
-        await until(lambda: worker.events)
-        call.cancel()
-        await until(lambda: worker.events == ["began", "cancelled"])
-
-
-@CELLS
+@PAIRS
 @ASKING
 async def test_a_server_that_stays_silent_too_long_fails_the_call_and_is_cancelled(
     channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
-    entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1))
-    async with on_stage({"w": entry}, tmp_path) as stage, stage.client(channel, **_answers(asking)) as client:
+    entry = scripted("w", worker.server, timeout=0.1)
+    async with fronted({"w": entry}, tmp_path, channel, **_answers(asking)) as client:
         with pytest.raises(RequestFailed, match=r"'w'.*0\.1"):
             await client.call_tool("w__wait")
         await until(lambda: worker.events == ["began", "cancelled"])
@@ -162,38 +158,21 @@ async def test_a_question_that_the_server_withdraws_is_withdrawn_in_front(tmp_pa
             raise
         return "never"
 
-    async with (
-        on_stage({"w": worker.server}, tmp_path) as stage,
-        stage.client(OLD, elicitation=answer) as client,
-    ):
+    async with fronted({"w": worker.server}, tmp_path, OLD, elicitation=answer) as client:
         assert (await client.call_tool("w__withdraw")).data == "withdrawn"
         await until(lambda: worker.events == ["heard", "withdrawn"])
 
 
-@CELLS
+@PAIRS
 async def test_no_call_under_way_delays_another(channel: str, upstream: str, tmp_path: Path) -> None:
     slow, quick = Worker(upstream), Worker(upstream)
-    async with on_stage({"s": slow.server, "q": quick.server}, tmp_path) as stage, stage.client(channel) as client:
+    async with fronted({"s": slow.server, "q": quick.server}, tmp_path, channel) as client:
         call = asyncio.create_task(client.call_tool("s__wait"))
         await until(lambda: slow.events)
         results = await asyncio.gather(*(client.call_tool("q__count", {"steps": 1}) for _ in range(20)))
         same = await client.call_tool("s__count", {"steps": 1})
         call.cancel()
     assert [each.data for each in (*results, same)] == ["counted"] * 21
-
-
-@UPSTREAMS
-async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(upstream: str, tmp_path: Path) -> None:
-    worker = Worker(upstream)
-    entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(concurrency=1))
-    async with on_stage({"w": entry}, tmp_path) as stage, stage.client() as client:
-        first = asyncio.create_task(client.call_tool("w__wait"))
-        await until(lambda: worker.events)
-        second = asyncio.create_task(client.call_tool("w__count", {"steps": 0}))
-        await asyncio.wait([second], timeout=0.05)
-        assert not second.done()
-        first.cancel()
-        assert (await second).data == "counted"
 
 
 @FRONTS
@@ -215,10 +194,7 @@ async def test_the_progress_of_a_servers_task_has_its_total(channel: str, upstre
 
     steps.put_nowait(1)
     options = GatewayOptions(task_after=600)
-    async with (
-        on_stage({"v": made}, tmp_path, gateway=options) as stage,
-        stage.client(channel) as client,
-    ):
+    async with fronted({"v": made}, tmp_path, channel, gateway=options) as client:
         result = await client.call_tool("v__work", on_progress=progress)
     assert result.data == "done"
     assert seen == [(1, 3, "step 1"), (2, 3, "step 2")]
@@ -245,10 +221,13 @@ async def test_each_report_of_a_task_that_asks_arrives_once(
         seen.append(each)
         told.set()
 
-    async with (
-        on_stage({"v": made}, tmp_path, gateway=GatewayOptions(task_after=600)) as stage,
-        stage.client(channel, **({"elicitation": lambda _: 5} if asking else {})) as client,
-    ):
+    async with fronted(
+        {"v": made},
+        tmp_path,
+        channel,
+        gateway=GatewayOptions(task_after=600),
+        **{"elicitation": lambda _: 5} if asking else {},
+    ) as client:
         if asking:
             assert (await client.call_tool("v__bake", on_progress=progress)).data == "5 candles"
         else:
@@ -257,8 +236,7 @@ async def test_each_report_of_a_task_that_asks_arrives_once(
     assert seen == [(2, 2, "step 2")]
 
 
-@FRONTS
-async def test_progress_that_does_not_increase_never_exceeds_the_total(channel: str, tmp_path: Path) -> None:
+async def test_progress_that_does_not_increase_never_exceeds_the_total(tmp_path: Path) -> None:
     said = ["1/2: a", "tidying up", "1/2: tidying up", "2/2: b", "washing up", "2/2: c"]
     states = iter([*({"status": "working", "statusMessage": each} for each in said), {"status": "completed"}])
     task: dict[str, Any] = {
@@ -277,10 +255,7 @@ async def test_progress_that_does_not_increase_never_exceeds_the_total(channel: 
         extensions={TASKS: {}},
     )
     seen: list[tuple[float, float | None, str | None]] = []
-    async with (
-        on_stage({"v": made}, tmp_path, gateway=GatewayOptions(task_after=600)) as stage,
-        stage.client(channel) as client,
-    ):
+    async with fronted({"v": made}, tmp_path, OLD, gateway=GatewayOptions(task_after=600)) as client:
         result = await client.call_tool("v__work", on_progress=lambda *each: seen.append(each))
     assert result.text == "done"
     # A new message is shown while there is room below the total.

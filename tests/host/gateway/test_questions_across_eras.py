@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -19,12 +19,11 @@ import pytest
 
 import trunkline.types as t
 from tests.host.gateway.question_table import CASES, ERAS, KINDS, PAGE, SERVER, Case, Kind, lacks, redrawn, works
-from tests.host.gateway.questioner import WEB_PAGE, make
-from tests.host.gateway.support import CELLS, NEW, OLD, allow, on_stage, over_http
+from tests.host.gateway.questioner import make
+from tests.host.gateway.support import CELLS, NEW, OLD, allow, audit_entries, fronted, on_stage, served
 from tests.interaction.wire import Wire
 from tests.transports.http.serving_support import running
 from trunkline import Client, RequestFailed
-from trunkline.host.host import Host
 from trunkline.protocol.revisions import REVISION_NAMES
 
 ROOT = Path(__file__).parents[3]
@@ -87,50 +86,21 @@ async def _call(client: Client, case: Case) -> str:
 
 def _judged(trail: Path) -> set[tuple[str, str, str, str]]:
     """Return the questions in the audit trail: their server, their method, and what the policy decided."""
-    entries = [json.loads(line) for line in trail.read_text(encoding="utf-8").splitlines()]
-    return {
-        (entry["server"], entry["name"], entry["effect"], entry["by"]) for entry in entries if entry["stage"] == "note"
-    }
+    notes = [entry for entry in audit_entries(trail) if entry["stage"] == "note"]
+    return {(entry["server"], entry["name"], entry["effect"], entry["by"]) for entry in notes}
 
 
-def _pairs(*cells: tuple[Any, str, str], name: Any) -> list[Any]:
-    return [
-        pytest.param(what, client, server, id=f"{name(what)}, {client} in front of {server}")
-        for what, client, server in cells
+def _pairs(servers: Iterable[str]) -> pytest.MarkDecorator:
+    """Run a test with every revision in front of some servers."""
+    pairs = [
+        pytest.param(client, server, id=f"{client} in front of {server}")
+        for client, server in product(REVISION_NAMES, servers)
     ]
+    return pytest.mark.parametrize(("channel", "upstream"), pairs)
 
 
-WORKING = [
-    (case, client, server)
-    for case, client, server in product(CASES, REVISION_NAMES, REVISION_NAMES)
-    if works(KINDS[case.kind], client, server)
-]
 #: One case of each kind.
 FIRST = {case.kind: case for case in reversed(CASES)}
-LACKING = [
-    (FIRST[name], client, server)
-    for name, client, server in product(KINDS, REVISION_NAMES, REVISION_NAMES)
-    if not works(KINDS[name], client, server)
-]
-EACH_KIND = pytest.mark.parametrize("case", [pytest.param(FIRST[name], id=name) for name in KINDS])
-
-
-# --- every cell ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("case", "channel", "upstream"), _pairs(*WORKING, name=lambda case: case.id))
-async def test_the_answer_of_the_client_reaches_the_server(
-    case: Case, channel: str, upstream: str, tmp_path: Path
-) -> None:
-    person, trail = Person(), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path, audit=trail) as stage,
-        stage.client(channel, **person.options()) as client,
-    ):
-        assert await _call(client, case) == case.result
-        assert stage.parked == 0
-    assert tuple(person.saw) == case.shown
-    assert _judged(trail) == {(SERVER, KINDS[case.kind].method, "ask", "policy")}
 
 
 def _expected_error(kind: Kind, server: str) -> str:
@@ -140,63 +110,70 @@ def _expected_error(kind: Kind, server: str) -> str:
     return f"did not declare the capability '{re.escape(kind.capability)}'"
 
 
-@pytest.mark.parametrize(("case", "channel", "upstream"), _pairs(*LACKING, name=lambda case: case.kind))
-async def test_a_question_that_a_revision_does_not_have_fails_with_an_error_that_names_it(
-    case: Case, channel: str, upstream: str, tmp_path: Path
+# --- every cell ------------------------------------------------------------------------------------------------------
+
+
+@_pairs(REVISION_NAMES)
+async def test_a_question_reaches_the_client_if_both_revisions_have_it_and_else_an_error_names_what_is_missing(
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     person, trail = Person(), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path, audit=trail) as stage,
-        stage.client(channel, **person.options()) as client,
-    ):
-        assert re.search(_expected_error(KINDS[case.kind], upstream), await _call(client, case))
-    assert person.saw == []
-    assert _judged(trail) == set()
+    working = [case for case in CASES if works(KINDS[case.kind], channel, upstream)]
+    lacking = [case for case in FIRST.values() if case not in working]
+    async with on_stage({SERVER: make(upstream)}, tmp_path, audit=trail) as stage:
+        async with stage.client(channel, **person.options()) as client:
+            # Once a server has asked for the roots, a stateless client is asked for them with every call.
+            errors = {case.kind: await _call(client, case) for case in lacking}
+            results = {case.id: await _call(client, case) for case in working}
+        assert stage.parked == 0
+    assert results == {case.id: case.result for case in working}
+    assert person.saw == [shown for case in working for shown in case.shown]
+    unexpected = {
+        kind: error for kind, error in errors.items() if not re.search(_expected_error(KINDS[kind], upstream), error)
+    }
+    assert unexpected == {}
+    assert _judged(trail) == {(SERVER, KINDS[case.kind].method, "ask", "policy") for case in working}
 
 
 # --- the four pairs of eras ------------------------------------------------------------------------------------------
 
 
 @CELLS
-@EACH_KIND
 async def test_a_client_without_the_capability_gets_an_error_that_names_it(
-    case: Case, channel: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    kind, person = KINDS[case.kind], Person()
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        stage.client(channel, **person.options(*kind.options)) as client,
-    ):
-        assert f"did not declare the capability '{kind.capability}'" in await _call(client, case)
+    person, errors = Person(), {}
+    async with on_stage({SERVER: make(upstream)}, tmp_path) as stage:
+        for name, kind in KINDS.items():
+            async with stage.client(channel, **person.options(*kind.options)) as client:
+                errors[name] = await _call(client, FIRST[name])
     assert person.saw == []
+    assert [
+        name
+        for name, kind in KINDS.items()
+        if f"did not declare the capability '{kind.capability}'" not in errors[name]
+    ] == []
 
 
 @CELLS
-@EACH_KIND
-async def test_the_policy_decides_before_anyone_is_asked(
-    case: Case, channel: str, upstream: str, tmp_path: Path
-) -> None:
-    person, trail, method = Person(), tmp_path / "audit.jsonl", KINDS[case.kind].method
-    policy = allow(SERVER, more=f'[[rule]]\neffect = "deny"\nkind = "{method.partition("/")[0]}"\n')
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path, policy=policy, audit=trail) as stage,
-        stage.client(channel, **person.options()) as client,
-    ):
-        assert re.search("decline|not allow", await _call(client, case))
+async def test_the_policy_decides_before_anyone_is_asked(channel: str, upstream: str, tmp_path: Path) -> None:
+    person, trail = Person(), tmp_path / "audit.jsonl"
+    policy = allow(SERVER, more='[[rule]]\neffect = "deny"\nkind = ["elicitation", "sampling", "roots"]\n')
+    options = {"policy": policy, "audit": trail, **person.options()}
+    async with fronted({SERVER: make(upstream)}, tmp_path, channel, **options) as client:
+        refusals = {name: await _call(client, FIRST[name]) for name in KINDS}
+    assert {name: text for name, text in refusals.items() if not re.search("decline|not allow", text)} == {}
     assert person.saw == []
-    assert _judged(trail) == {(SERVER, method, "deny", "policy")}
+    assert _judged(trail) == {(SERVER, kind.method, "deny", "policy") for kind in KINDS.values()}
 
 
 @CELLS
-@pytest.mark.parametrize("tool", ["one_after_another", "all_at_once"])
-async def test_one_call_may_ask_questions_of_every_kind(tool: str, channel: str, upstream: str, tmp_path: Path) -> None:
-    person = Person()
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        stage.client(channel, **person.options()) as client,
-    ):
-        assert (await client.call_tool(f"{SERVER}__{tool}")).text == "accept Ada / accept / small: four / file:///work"
-    assert len(person.saw) == 4
+async def test_one_call_may_ask_questions_of_every_kind(channel: str, upstream: str, tmp_path: Path) -> None:
+    person, tools = Person(), ("one_after_another", "all_at_once")
+    async with fronted({SERVER: make(upstream)}, tmp_path, channel, **person.options()) as client:
+        texts = [(await client.call_tool(f"{SERVER}__{tool}")).text for tool in tools]
+    assert texts == ["accept Ada / accept / small: four / file:///work"] * 2
+    assert len(person.saw) == 8
 
 
 # --- over processes and sockets --------------------------------------------------------------------------------------
@@ -217,20 +194,21 @@ async def _entry(kind: str, revision: str) -> AsyncIterator[dict[str, Any]]:
             yield {"url": f"{web.url}/mcp"}
 
 
-@CELLS
-@pytest.mark.parametrize("kind", ["process", "url"])
+@pytest.mark.parametrize(
+    ("kind", "channel", "upstream"),
+    [("process", OLD, NEW), ("process", NEW, OLD), ("url", OLD, OLD), ("url", NEW, OLD), ("url", NEW, NEW)],
+)
 async def test_the_answers_of_a_client_over_http_reach_a_server_outside(
     kind: str, channel: str, upstream: str, tmp_path: Path
 ) -> None:
     person, trail = Person(), tmp_path / "audit.jsonl"
     async with (
         _entry(kind, upstream) as entry,
-        Host.open({SERVER: entry}, folder=tmp_path, policy=allow(SERVER), audit=trail) as host,
-        over_http(host) as web,
+        served({SERVER: entry}, tmp_path, audit=trail) as web,
         web.client(channel, **person.options()) as client,
     ):
         assert [await _call(client, case) for case in CASES] == [case.result for case in CASES]
-        assert host.status()[0].era == upstream
+        assert web.host.status()[0].era == upstream
     assert person.saw == [shown for case in CASES for shown in case.shown]
     assert _judged(trail) == {(SERVER, kind.method, "ask", "policy") for kind in KINDS.values()}
 
@@ -245,75 +223,52 @@ ANSWERS: Mapping[str, Any] = {
     "sampling/createMessage": lambda asked: TEXT if len(asked["messages"]) > 1 else {**TEXT, "content": [TOOL_USE]},
     "roots/list": {"roots": [{"uri": "file:///work"}]},
 }
-#: A client may declare more than its revision has: some programs declare all that they know in every revision.
-OLDER = [
-    (FIRST[name], client, server)
-    for name, client, server in product(KINDS, REVISION_NAMES, ERAS.values())
-    if lacks(KINDS[name], client)
-]
-NEWER = [
-    (FIRST[name], client, server)
-    for name, client, server in product(KINDS, REVISION_NAMES, ERAS.values())
-    if not lacks(KINDS[name], client)
-]
 
 
-@pytest.mark.parametrize(("case", "channel", "upstream"), _pairs(*OLDER, name=lambda case: case.kind))
-async def test_a_client_that_declares_more_than_its_revision_has_is_not_asked(
-    case: Case, channel: str, upstream: str, tmp_path: Path
-) -> None:
+@asynccontextmanager
+async def _raw_client(
+    channel: str, upstream: str, folder: Path, capabilities: Mapping[str, Any] = EVERYTHING
+) -> AsyncIterator[Callable[[Case], Awaitable[Any]]]:
+    """Open a raw client in front of a gateway; yield a function that calls the tool of a case and answers questions."""
     async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        Wire("memory", channel).open(stage.gateway, capabilities=EVERYTHING) as peer,
+        on_stage({SERVER: make(upstream)}, folder) as stage,
+        Wire("memory", channel).open(stage.gateway, capabilities=capabilities) as peer,
     ):
-        talk = await peer.converse_tool(f"{SERVER}__{case.tool}", ANSWERS, **case.arguments)
-    assert talk.questions == []
-    assert KINDS[case.kind].capability in json.dumps(talk.answer)
+        yield lambda case: peer.converse_tool(f"{SERVER}__{case.tool}", ANSWERS, **case.arguments)
 
 
-@CELLS
-@EACH_KIND
-async def test_a_missing_capability_is_an_error_in_the_form_of_the_clients_revision(
-    case: Case, channel: str, upstream: str, tmp_path: Path
-) -> None:
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        Wire("memory", channel).open(stage.gateway, capabilities={}) as peer,
-    ):
-        talk = await peer.converse_tool(f"{SERVER}__{case.tool}", ANSWERS, **case.arguments)
-    if channel == OLD:
-        # As from a server of that era: no revision with a handshake has the error, and the model can read the reason.
-        assert talk.result["isError"]
-        assert KINDS[case.kind].capability in talk.result["content"][0]["text"]
-    elif upstream == NEW:
-        assert talk.answer["error"]["code"] == -32021
-
-
-@pytest.mark.parametrize(("case", "channel", "upstream"), _pairs(*NEWER, name=lambda case: case.kind))
-async def test_a_question_leaves_in_the_form_of_the_clients_revision(
-    case: Case, channel: str, upstream: str, tmp_path: Path
-) -> None:
-    # Every message that came is held against the schema of the revision when the conversation ends.
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        Wire("memory", channel).open(stage.gateway, capabilities=EVERYTHING) as peer,
-    ):
-        talk = await peer.converse_tool(f"{SERVER}__{case.tool}", ANSWERS, **case.arguments)
-    assert {question["method"] for question in talk.questions} == {KINDS[case.kind].method}
-    assert not talk.result.get("isError")
-
-
-@CELLS
-async def test_a_page_has_an_id_where_the_clients_revision_requires_one(
+@_pairs(ERAS.values())
+async def test_a_question_leaves_in_the_form_of_the_clients_revision_if_that_has_it(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    async with (
-        on_stage({SERVER: make(upstream)}, tmp_path) as stage,
-        Wire("memory", channel).open(stage.gateway, capabilities=EVERYTHING) as peer,
-    ):
-        talk = await peer.converse_tool(f"{SERVER}__page", ANSWERS)
-    (asked,) = [question["params"] for question in talk.questions]
-    assert (asked["mode"], asked["url"], bool(asked.get("elicitationId"))) == ("url", WEB_PAGE, channel == OLD)
+    # A client may declare more than its revision has: some programs declare all that they know in every revision.
+    # Every message that came is held against the schema of the revision when the conversation ends.
+    async with _raw_client(channel, upstream, tmp_path) as converse:
+        talks = {name: await converse(FIRST[name]) for name in KINDS}
+    asked = {name: {question["method"] for question in talk.questions} for name, talk in talks.items()}
+    assert asked == {name: set() if lacks(kind, channel) else {kind.method} for name, kind in KINDS.items()}
+    unnamed = [
+        name
+        for name, kind in KINDS.items()
+        if lacks(kind, channel) and kind.capability not in json.dumps(talks[name].answer)
+    ]
+    failed = [name for name, kind in KINDS.items() if not lacks(kind, channel) and talks[name].result.get("isError")]
+    assert (unnamed, failed) == ([], [])
+
+
+@CELLS
+async def test_a_missing_capability_is_an_error_in_the_form_of_the_clients_revision(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    async with _raw_client(channel, upstream, tmp_path, {}) as converse:
+        talks = {name: await converse(FIRST[name]) for name in KINDS}
+    if channel == OLD:
+        # As from a server of that era: no revision with a handshake has the error, and the model can read the reason.
+        assert all(talk.result["isError"] for talk in talks.values())
+        texts = {name: talk.result["content"][0]["text"] for name, talk in talks.items()}
+        assert [name for name, kind in KINDS.items() if kind.capability not in texts[name]] == []
+    elif upstream == NEW:
+        assert {talk.answer["error"]["code"] for talk in talks.values()} == {-32021}
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -322,8 +277,3 @@ async def test_a_page_has_an_id_where_the_clients_revision_requires_one(
 def test_the_tables_of_the_page_are_those_of_the_cells() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert redrawn(page) == page, "run: python -m tests.host.gateway.question_table"
-
-
-def test_every_cell_has_a_test() -> None:
-    cells = {(case.kind, client, server) for case, client, server in [*WORKING, *LACKING]}
-    assert cells == set(product(KINDS, REVISION_NAMES, REVISION_NAMES))

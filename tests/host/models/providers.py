@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trunkline.host.models.interface import Model, ModelError, ModelEvent, ModelRequest
+from trunkline.host.models.interface import (
+    Model,
+    ModelError,
+    ModelEvent,
+    ModelMessage,
+    ModelRequest,
+    TextBlock,
+    ToolSpec,
+)
 from trunkline.host.models.selection import open_model
 
 __all__ = [
@@ -19,7 +27,9 @@ __all__ = [
     "CHAT",
     "COMPATIBLE",
     "DIALECTS",
+    "HELLO",
     "KEY",
+    "LOOK",
     "RESPONSES",
     "Called",
     "Dialect",
@@ -27,10 +37,13 @@ __all__ = [
     "Reply",
     "cut_short",
     "dialect_of",
+    "opened",
     "played",
 ]
 
 KEY = "sk-test-0123456789abcdef0123456789"
+HELLO = ModelMessage("user", (TextBlock("Hello?"),))
+LOOK = ToolSpec("look", "Looks.", {"type": "object"})
 
 
 class Reply(NamedTuple):
@@ -122,6 +135,17 @@ async def played(*replies: Reply) -> AsyncIterator[Played]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def opened(dialect: Dialect, *replies: Reply, **more: Any) -> AsyncIterator[tuple[Model, Played]]:
+    """Open a model at a fake provider that answers with these responses; skip the test if its package is missing."""
+    async with played(*replies) as provider:
+        model = dialect_of(dialect).open(provider.url, **more)
+        try:
+            yield model, provider
+        finally:
+            await model.aclose()
 
 
 # --- what a vendor's wire looks like ---------------------------------------------------------------------------------

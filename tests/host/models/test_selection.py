@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,10 +30,6 @@ def test_a_model_is_chosen_in_this_order(
     choice: str | None, options: dict[str, Any], environ: dict[str, str], name: str | None
 ) -> None:
     assert choose_model(choice, environ=environ, options=options) == name
-
-
-def test_a_model_has_the_name_it_was_chosen_by() -> None:
-    assert open_model("ollama:qwen3:8b", environ={}).name == "ollama:qwen3:8b"
 
 
 @pytest.mark.parametrize("choice", ["claude-sonnet-5", "qwen3:8b", "", "OpenAI:x"])
@@ -128,9 +123,3 @@ def test_a_table_is_about_the_model_that_it_names() -> None:
     table = ModelOptions(name="ollama:llava", traits={"images": True}, url="http://gpu.local:11434/v1")
     assert open_model(environ={}, options=table).traits.images
     assert not open_model("ollama:qwen3", environ={}, options=table).traits.images
-
-
-def test_a_script_is_a_model(tmp_path: Path) -> None:
-    script = tmp_path / "hello.toml"
-    script.write_text('[[turn]]\nsays = "Hello!"\n')
-    assert open_model(f"scripted:{script}", environ={}).name == "scripted:hello.toml"

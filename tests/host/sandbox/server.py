@@ -11,16 +11,30 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.host.servers.plain import Plain, tool
 
 __all__ = ["Trying"]
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.shmat.restype = ctypes.c_void_p
 _PTRACE_ATTACH = 16
 _IO_URING_SETUP = 425
+_PIDFD_GETFD = 438
+_SCHED_SETATTR = 314 if os.uname().machine == "x86_64" else 274
+_IOPRIO_SET = 251 if os.uname().machine == "x86_64" else 30
+
+
+def checked(result: int) -> int:
+    """Raise the error of a function of the C library that failed."""
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def do_read(path: str) -> str:
@@ -28,29 +42,9 @@ def do_read(path: str) -> str:
         return file.read()
 
 
-def do_list(path: str) -> str:
-    return " ".join(sorted(os.listdir(path)))
-
-
-def do_write(path: str) -> str:
+def do_write(path: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write("written")
-    return "written"
-
-
-def do_truncate(path: str) -> str:
-    os.truncate(path, 0)
-    return "emptied"
-
-
-def do_remove(path: str) -> str:
-    os.unlink(path)
-    return "removed"
-
-
-def do_rename(path: str, to: str) -> str:
-    os.rename(path, to)
-    return "renamed"
 
 
 def do_link(path: str, to: str) -> str:
@@ -63,31 +57,26 @@ def do_symlink(path: str, to: str) -> str:
     return do_read(to)
 
 
-def do_tcp(port: int) -> str:
+def do_tcp(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=5):
-        return "connected"
+        pass
 
 
-def do_udp(port: int) -> str:
+def do_udp(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"x", ("127.0.0.1", port))
-    return "sent"
 
 
-def do_unix(path: str) -> str:
+def do_unix(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(path)
-    return "connected"
 
 
-def do_datagram(path: str) -> str:
-    """Send to a name by one end of a pair."""
-    with contextlib.ExitStack() as stack:
-        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        stack.enter_context(one)
-        stack.enter_context(other)
+def do_datagram(path: str, kind: int = socket.SOCK_DGRAM) -> None:
+    """Send to a name by one end of a pair; one that is raw is one of datagrams to the kernel."""
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    with one, other:
         one.sendto(b"x", path)
-    return "sent"
 
 
 def do_pair() -> str:
@@ -97,42 +86,15 @@ def do_pair() -> str:
         return other.recv(10).decode()
 
 
-def do_ring() -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(_IO_URING_SETUP, 4, ctypes.create_string_buffer(256))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "no ring")
-    return "a ring"
-
-
-def do_env() -> str:
-    return " ".join(sorted(os.environ))
-
-
-def do_variable(name: str) -> str:
-    return os.environ[name]
-
-
-def do_cwd() -> str:
-    return os.getcwd()
-
-
 def do_temporary() -> str:
-    import tempfile
-
     with tempfile.NamedTemporaryFile() as file:
         return file.name
 
 
-def do_allocate(size: int) -> str:
-    return str(len(bytearray(size)))
-
-
-def do_open(count: int) -> str:
+def do_open(count: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(open(os.devnull, encoding="utf-8"))
-    return "opened"
 
 
 def do_compute() -> str:
@@ -151,43 +113,15 @@ def do_shell(command: str) -> str:
     return ended.stdout.decode()
 
 
-def do_kill(pid: int) -> str:
-    os.kill(pid, signal.SIGKILL)
-    return "killed"
-
-
-def do_trace(pid: int) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.ptrace(_PTRACE_ATTACH, pid, None, None) < 0:
-        raise OSError(ctypes.get_errno(), "not traced")
-    return "traced"
-
-
-def checked(result: int, what: str) -> int:
-    """Raise the error of a function of the C library that failed."""
-    if result < 0:
-        raise OSError(ctypes.get_errno(), what)
-    return result
-
-
-def do_peek(pid: int) -> str:
+def do_peek(pid: int) -> None:
     """Read the memory of another process."""
-    libc = ctypes.CDLL(None, use_errno=True)
     part = (ctypes.c_void_p * 2)(ctypes.addressof(ctypes.create_string_buffer(8)), 8)
-    checked(libc.process_vm_readv(pid, part, 1, part, 1, 0), "not read")
-    return "read"
+    checked(_LIBC.process_vm_readv(pid, part, 1, part, 1, 0))
 
 
-def do_steal(pid: int) -> str:
-    """Copy a descriptor of another process."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    checked(libc.syscall(438, os.pidfd_open(pid), 0, 0), "not copied")
-    return "copied"
-
-
-def do_limit(pid: int) -> str:
-    resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-    return "limited"
+def do_schedule_attributes(pid: int) -> None:
+    attributes = ctypes.create_string_buffer(struct.pack("=IIQi28x", 48, 0, 0, 10), 48)
+    checked(_LIBC.syscall(_SCHED_SETATTR, pid, attributes, 0))
 
 
 def do_own_limit() -> str:
@@ -195,106 +129,23 @@ def do_own_limit() -> str:
     return str(resource.getrlimit(resource.RLIMIT_CORE))
 
 
-def do_priority(pid: int, which: int = os.PRIO_PROCESS) -> str:
-    os.setpriority(which, pid, 5)
-    return "lowered"
-
-
-def do_nice() -> str:
-    return str(os.nice(1))
-
-
-def do_affinity(pid: int) -> str:
-    os.sched_setaffinity(pid, os.sched_getaffinity(0))
-    return "moved"
-
-
-def do_scheduler(pid: int) -> str:
-    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
-    return "scheduled"
-
-
-def do_schedule_parameter(pid: int) -> str:
-    os.sched_setparam(pid, os.sched_param(0))
-    return "scheduled"
-
-
-def do_schedule_attributes(pid: int) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = {"x86_64": 314}.get(os.uname().machine, 274)
-    attributes = ctypes.create_string_buffer(struct.pack("=IIQi28x", 48, 0, 0, 10), 48)
-    checked(libc.syscall(number, pid, attributes, 0), "not scheduled")
-    return "scheduled"
-
-
-def do_disk_priority(pid: int, which: int = 1) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = {"x86_64": 251}.get(os.uname().machine, 30)
-    checked(libc.syscall(number, which, pid, 3 << 13), "not lowered")
-    return "lowered"
-
-
-def do_threads() -> str:
+def do_threads() -> None:
     """Start a thread, since an interpreter sets the limits and places of its own ones."""
-    said: list[str] = []
-    thread = threading.Thread(target=lambda: said.append("ran"))
+    thread = threading.Thread(target=int)
     thread.start()
     thread.join()
-    return said[0]
-
-
-def do_raw_pair(path: str) -> str:
-    """Send to a name by one end of a raw pair, which is one of datagrams to the kernel."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
-    with one, other:
-        one.sendto(b"x", path)
-    return "sent"
 
 
 def do_shared_memory(key: int) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.shmat.restype = ctypes.c_void_p
-    segment = checked(libc.shmget(key, 1, 0o600), "no segment")
-    address = libc.shmat(segment, None, 0)
-    return ctypes.string_at(address).decode()
+    segment = checked(_LIBC.shmget(key, 1, 0o600))
+    return ctypes.string_at(_LIBC.shmat(segment, None, 0)).decode()
 
 
-def do_message_queue() -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return str(checked(libc.msgget(0, 0o1600), "no queue"))
+def do_watch(path: str) -> None:
+    checked(_LIBC.inotify_add_watch(checked(_LIBC.inotify_init1(0)), path.encode(), 0xFFF))
 
 
-def do_semaphores() -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return str(checked(libc.semget(0, 1, 0o1600), "no semaphores"))
-
-
-def do_posix_queue(name: str) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return str(checked(libc.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o600, None), "no queue"))
-
-
-def do_watch(path: str) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = checked(libc.inotify_init1(0), "no watch")
-    checked(libc.inotify_add_watch(fd, path.encode(), 0xFFF), "not watched")
-    return "watched"
-
-
-def do_watch_all() -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    # Reports identifiers of files, which is what a user without privileges may ask for.
-    return str(checked(libc.fanotify_init(0x200, 0), "no watch"))
-
-
-def do_mount(path: str) -> str:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"none", path.encode(), b"tmpfs", 0, None) < 0:
-        raise OSError(ctypes.get_errno(), "not mounted")
-    return "mounted"
-
-
-def do_stay() -> str:
+def do_stay() -> None:
     """Leave a child behind in a session of its own that no polite signal ends."""
     if os.fork() == 0:
         os.setsid()
@@ -302,27 +153,58 @@ def do_stay() -> str:
             signal.signal(number, signal.SIG_IGN)
         time.sleep(600)
         os._exit(0)
-    return "stays"
 
 
-def do_descriptors() -> str:
-    return " ".join(sorted(os.listdir("/proc/self/fd")))
+#: What can be tried: the functions above, and all that is one call.
+ATTEMPTS: dict[str, Callable[..., object]] = {
+    **{name.removeprefix("do_"): value for name, value in globals().items() if name.startswith("do_")},
+    "list": lambda path: " ".join(sorted(os.listdir(path))),
+    "truncate": lambda path: os.truncate(path, 0),
+    "remove": lambda path: os.unlink(path),
+    "attribute": lambda path: os.setxattr(path, "user.mark", b"mine"),
+    "own_attribute": lambda path: os.setxattr(path, "user.mark", b"mine", follow_symlinks=False),
+    "remove_attribute": lambda path: os.removexattr(path, "user.kept"),
+    "rename": lambda path, to: os.rename(path, to),
+    "raw_pair": lambda path: do_datagram(path, socket.SOCK_RAW),
+    "ring": lambda: checked(_LIBC.syscall(_IO_URING_SETUP, 4, ctypes.create_string_buffer(256))),
+    "env": lambda: " ".join(sorted(os.environ)),
+    "variable": lambda name: os.environ[name],
+    "cwd": os.getcwd,
+    "descriptors": lambda: " ".join(sorted(os.listdir("/proc/self/fd"))),
+    "allocate": lambda size: len(bytearray(size)),
+    "kill": lambda pid: os.kill(pid, signal.SIGKILL),
+    "trace": lambda pid: checked(_LIBC.ptrace(_PTRACE_ATTACH, pid, None, None)),
+    "steal": lambda pid: checked(_LIBC.syscall(_PIDFD_GETFD, os.pidfd_open(pid), 0, 0)),
+    "limit": lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
+    "nice": lambda: os.nice(1),
+    "priority": lambda pid, which=os.PRIO_PROCESS: os.setpriority(which, pid, 5),
+    "affinity": lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(0)),
+    "scheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
+    "schedule_parameter": lambda pid: os.sched_setparam(pid, os.sched_param(0)),
+    "disk_priority": lambda pid, which=1: checked(_LIBC.syscall(_IOPRIO_SET, which, pid, 3 << 13)),
+    "message_queue": lambda: checked(_LIBC.msgget(0, 0o1600)),
+    "semaphores": lambda: checked(_LIBC.semget(0, 1, 0o1600)),
+    "posix_queue": lambda name: checked(_LIBC.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o600, None)),
+    # Reports identifiers of files, which is what a user without privileges may ask for.
+    "watch_all": lambda: checked(_LIBC.fanotify_init(0x200, 0)),
+    "mount": lambda path: checked(_LIBC.mount(b"none", path.encode(), b"tmpfs", 0, None)),
+}
 
 
 class Trying(Plain):
-    """Has a tool for each ``do_`` above."""
+    """Has a tool for each attempt."""
 
     def on_tools_list(self, params: dict[str, Any]) -> Any:
         """List them all."""
-        return {"tools": [tool(name.removeprefix("do_")) for name in globals() if name.startswith("do_")]}
+        return {"tools": [tool(name) for name in ATTEMPTS]}
 
     def on_tools_call(self, params: dict[str, Any]) -> Any:
-        """Try; say how it went."""
+        """Try; say what came of it."""
         try:
-            text = globals()[f"do_{params['name']}"](**params["arguments"])
+            result = ATTEMPTS[params["name"]](**params["arguments"])
         except (OSError, MemoryError, KeyError) as error:
-            text = f"refused: {error!r}"
-        return {"content": [{"type": "text", "text": text}]}
+            result = f"refused: {error!r}"
+        return {"content": [{"type": "text", "text": "done" if result is None else str(result)}]}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from trunkline import Client
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.sandbox import Capabilities, LaunchPlan, detect_capabilities, prepare_launch
 
-__all__ = ["ABLE", "KINDS", "SECRET", "Stage", "each_kind", "needs"]
+__all__ = ["ABLE", "KINDS", "SECRET", "Stage", "any_kind", "each_kind", "needs"]
 
 ROOT = Path(__file__).parents[3]
 SECRET = "nobody may read this"
@@ -30,6 +30,10 @@ def needs(kind: str) -> pytest.MarkDecorator:
 
 KINDS = [pytest.param(kind, marks=needs(kind)) for kind in ("landlock", "bwrap")]
 each_kind = pytest.mark.parametrize("kind", KINDS)
+#: For what is the same in each kind.
+any_kind = pytest.mark.skipif(
+    not {"landlock", "bwrap"} & set(ABLE.kinds), reason=f"no sandbox can be made: {'; '.join(ABLE.findings())}"
+)
 
 
 class Stage:

@@ -49,11 +49,6 @@ def test_a_container_has_no_privileges_and_is_fed_by_its_input_alone(stage: Stag
     } <= set(words(stage))
 
 
-def test_the_container_command_has_nothing_privileged(stage: Stage) -> None:
-    told = " ".join(words(stage))
-    assert not [word for word in ("--privileged", "--tty", "-t ", "docker.sock", "--pid=", "--ipc=") if word in told]
-
-
 @pytest.mark.parametrize(
     ("sandbox", "word"),
     [
@@ -63,7 +58,6 @@ def test_the_container_command_has_nothing_privileged(stage: Stage) -> None:
         ({"write": ["{outside}"]}, "--mount=type=bind,source={outside},target={outside}"),
         ({"network": False}, "--network=none"),
         ({"limits": {"memory": "1G"}}, "--memory=1073741824"),
-        ({"limits": {"memory": "1G"}}, "--memory-swap=1073741824"),
         ({"limits": {"processes": 20}}, "--pids-limit=20"),
         ({"limits": {"files": 64}}, "--ulimit=nofile=64:64"),
         ({"limits": {"cpuSeconds": 9}}, "--ulimit=cpu=9:9"),
@@ -74,10 +68,6 @@ def test_the_configured_access_is_in_the_command(stage: Stage, sandbox: dict[str
     locations = {"inside": str(stage.inside), "outside": str(stage.outside), "group": str(os.getgid())}
     given = json.loads(json.dumps(sandbox).replace("{outside}", str(stage.outside)))
     assert word.format(**locations) in words(stage, sandbox=given)
-
-
-def test_the_network_is_there_unless_it_is_switched_off(stage: Stage) -> None:
-    assert "--network=none" not in words(stage)
 
 
 @pytest.mark.parametrize(
@@ -210,35 +200,29 @@ def test_the_engine_s_own_variables_are_the_host_s(
     )
 
 
-def test_a_container_that_ignores_everything_is_removed(stage: Stage, capabilities: Capabilities) -> None:
+async def test_a_container_that_ignores_everything_is_removed(stage: Stage, capabilities: Capabilities) -> None:
     from trunkline.protocol.limits import Limits
     from trunkline.transports.process import ProcessLink
 
     launch = prepare_launch(stage.entry({"container": "stubborn"}), folder=stage.state, capabilities=capabilities)
     book = stage.folder / "containers"
 
-    async def main() -> list[Path]:
-        link = ProcessLink.spawn(launch.command, env=launch.env, cwd=launch.cwd, limits=Limits(exit_seconds=1.0))
-        await asyncio.to_thread(filled, book, 1)
-        await link.aclose()
-        return list(book.iterdir())
-
-    assert run_async(main()) == []
+    link = ProcessLink.spawn(launch.command, env=launch.env, cwd=launch.cwd, limits=Limits(exit_seconds=1.0))
+    await asyncio.to_thread(filled, book, 1)
+    await link.aclose()
+    assert list(book.iterdir()) == []
 
 
-def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, capabilities: Capabilities) -> None:
+async def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, capabilities: Capabilities) -> None:
     launch = prepare_launch(stage.entry({"container": "stubborn"}), folder=stage.state, capabilities=capabilities)
     book = stage.folder / "containers"
 
-    async def main() -> int:
-        starts = [await asyncio.create_subprocess_exec(*launch.command, env=launch.env) for _ in range(2)]
-        await asyncio.to_thread(filled, book, 2)
-        for each in starts:
-            each.terminate()
-            await each.wait()
-        return len(list(book.iterdir()))
-
-    assert run_async(main()) == 0
+    starts = [await asyncio.create_subprocess_exec(*launch.command, env=launch.env) for _ in range(2)]
+    await asyncio.to_thread(filled, book, 2)
+    for each in starts:
+        each.terminate()
+        await each.wait()
+    assert len(list(book.iterdir())) == 0
 
 
 def test_an_engine_that_is_gone_is_said(stage: Stage, capabilities: Capabilities) -> None:

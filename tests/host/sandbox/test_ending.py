@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.host.sandbox.stage import ROOT, Stage, each_kind, needs
-from tests.support import run_async
 from tests.transports.processes import gone_within
 from trunkline import Client
 from trunkline.host.sandbox.enter_sandbox import pack, unpack
@@ -42,18 +41,15 @@ _UNKNOWN_RIGHTS = {"handled": 1 << 60, "scoped": 0, "of_files": 0, "of_writing":
 
 
 @each_kind
-def test_all_that_a_sandboxed_server_started_ends_with_it(tmp_path: Path, kind: str) -> None:
+async def test_all_that_a_sandboxed_server_started_ends_with_it(tmp_path: Path, kind: str) -> None:
     launch = Stage(tmp_path, kind).launch({})
 
-    async def main() -> list[int]:
-        async with Client(list(launch.command), env=launch.env, cwd=launch.cwd, revision="legacy") as client:
-            await client.call_tool("stay", {})
-            server = process_id(client)
-            assert server is not None
-            found = [server, *(pid for pid, _ in descendants(server))]
-        return found
-
-    pids = run_async(main())
+    async with Client(list(launch.command), env=launch.env, cwd=launch.cwd, revision="legacy") as client:
+        await client.call_tool("stay", {})
+        server = process_id(client)
+        assert server is not None
+        found = [server, *(pid for pid, _ in descendants(server))]
+    pids = found
     assert len(pids) >= 2
     assert gone_within(pids, 60) == []
 

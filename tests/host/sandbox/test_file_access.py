@@ -62,12 +62,6 @@ def test_roots_are_written_and_lists_are_what_they_say(home: Path) -> None:
     assert (set(access.write), read in access.read) == ({root, write}, True)
 
 
-def test_roots_are_only_read_if_that_is_said(home: Path) -> None:
-    root = folder(home, "root")
-    access = reached(home, sandbox=SandboxSettings(read_only=True), roots=(root,))
-    assert (access.write, root in access.read) == ((), True)
-
-
 @pytest.mark.parametrize(
     ("root", "path"),
     [
@@ -143,15 +137,6 @@ def test_a_folder_of_a_program_that_is_a_link_out_of_a_root_opens_nothing(home: 
     assert not reached(home, str(program), roots=(root,)).mounts(secrets)
 
 
-def test_links_that_lead_in_a_circle_come_to_an_end(home: Path) -> None:
-    one, other = home / "one", home / "other"
-    one.symlink_to(other)
-    other.symlink_to(one)
-    assert reached(home, sandbox=SandboxSettings(read=(str(one),))).notes == (
-        f"{one} does not exist and is left out of the sandbox",
-    )
-
-
 # --- what the program needs ------------------------------------------------------------------------------------------
 
 
@@ -171,6 +156,76 @@ def test_an_environment_of_python_comes_with_the_python_it_is_of(home: Path) -> 
     packages = folder(home, "venv", "lib")
     access = reached(home, str(link))
     assert (access.mounts(library), access.mounts(packages)) == (True, True)
+
+
+def environment(where: Path, **files: str) -> str:
+    """Create a Python environment with these files in its site-packages; return its Python."""
+    packages = Path(folder(where, "lib", "python3.12", "site-packages"))
+    for name, text in files.items():
+        (packages / name.replace("__dot__", ".")).write_text(text)
+    return str(executable(where / "bin" / "python"))
+
+
+def test_an_editable_install_can_be_read_where_its_source_is(home: Path) -> None:
+    by_path, by_finder, module = folder(home, "a", "src"), folder(home, "b", "src", "tool"), home / "c" / "single.py"
+    executable(module)
+    mapping = {"tool": by_finder, "single": str(module.with_suffix(""))}
+    python = environment(
+        home / "venv",
+        _editable_impl_a__dot__pth=f"{by_path}\n",
+        __editable__b__dot__pth="import __editable___b_finder; __editable___b_finder.install()\n",
+        __editable___b_finder__dot__py=f"MAPPING: dict[str, str] = {mapping!r}\nROOT = '/'\n",
+    )
+    access = reached(home, python)
+    assert all(map(access.mounts, (by_path, by_finder, str(module))))
+    assert not any(map(access.mounts, (str(home), folder(home, "b", "other"), folder(home, "c"))))
+
+
+def test_a_pth_file_that_the_server_can_change_opens_nothing_and_is_reported(home: Path) -> None:
+    secrets = folder(home, ".ssh")
+    python = environment(home / "root" / "venv", a__dot__pth=f"{secrets}\n")
+    access = reached(home, python, roots=(str(home / "root"),))
+    assert (
+        access.mounts(secrets),
+        f"{secrets} is left out of the sandbox: the server can change" in access.notes[0],
+    ) == (
+        False,
+        True,
+    )
+
+
+def test_a_pth_file_behind_a_link_that_the_server_can_change_opens_nothing(home: Path) -> None:
+    source = folder(home, "source")
+    environment(home / "other", a__dot__pth=f"{source}\n")
+    program = executable(home / "root" / "venv" / "bin" / "python")
+    (home / "root" / "venv" / "lib").symlink_to(home / "other" / "lib")
+    assert not reached(home, str(program), roots=(str(home / "root"),)).mounts(source)
+
+
+def test_a_pth_file_that_names_the_home_does_not_open_it(home: Path) -> None:
+    access = reached(home, environment(home / "venv", a__dot__pth=f"{home}\n"))
+    assert (access.mounts(str(home)), "it contains your home folder" in access.notes[0]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trunkline", "run"),
+        ("trunkline", "run", "--compat"),
+        ("python3", "-m", "trunkline", "run"),
+        ("env", "A=1", "trunkline", "run"),
+    ],
+)
+def test_the_file_of_a_runner_comes_with_its_folder(home: Path, words: tuple[str, ...]) -> None:
+    file, beside = executable(home / "app" / "server.py"), executable(home / "app" / "more.py")
+    assert reached(home, *words, str(file)).mounts(str(beside))
+    assert reached(home, *words, f"{file}:server").mounts(str(beside))
+
+
+def test_a_program_behind_a_wrapper_comes_with_its_libraries(home: Path) -> None:
+    executable(home / "tools" / "bin" / "python3")
+    library = folder(home, "tools", "lib")
+    assert reached(home, "env", "A=1", "python3", "-m", "x").mounts(library)
 
 
 def test_a_program_in_the_home_s_bin_does_not_open_the_home(home: Path) -> None:
@@ -200,6 +255,33 @@ def test_a_script_of_a_package_comes_with_the_package(home: Path) -> None:
     (home / "app" / "package.json").write_text("{}")
     modules = folder(home, "app", "node_modules")
     assert reached(home, "node", str(script)).mounts(modules)
+
+
+def test_a_script_of_a_package_comes_with_the_modules_above_it_and_the_packages_linked_there(home: Path) -> None:
+    script = executable(home / "app" / "node_modules" / "server" / "dist" / "index.js")
+    (home / "app" / "node_modules" / "server" / "package.json").write_text("{}")
+    dependency, linked = folder(home, "app", "node_modules", "dependency"), folder(home, "app", "packages", "linked")
+    Path(folder(home, "app", "node_modules", "@scope"), "linked").symlink_to(linked)
+    (home / "app" / "node_modules" / "home").symlink_to(home)
+    access = reached(home, "node", str(script))
+    assert all(map(access.mounts, (dependency, linked)))
+    assert not any(map(access.mounts, (str(home), folder(home, "app", "other"))))
+
+
+def test_a_package_that_the_server_may_have_linked_opens_nothing(home: Path) -> None:
+    script, secrets = executable(home / "root" / "index.js"), folder(home, ".ssh")
+    Path(folder(home, "root", "node_modules"), "planted").symlink_to(secrets)
+    assert not reached(home, "node", str(script), roots=(str(home / "root"),)).mounts(secrets)
+
+
+def test_a_program_of_node_modules_comes_with_its_package(home: Path) -> None:
+    script = executable(home / "app" / "node_modules" / "server" / "index.js", "#!/usr/bin/env node\n")
+    link = Path(folder(home, "app", "node_modules", ".bin"), "server")
+    link.symlink_to("../server/index.js")
+    executable(home / "tools" / "bin" / "node")
+    dependency = folder(home, "app", "node_modules", "dependency")
+    access = reached(home, str(link))
+    assert all(map(access.mounts, (str(script.parent), dependency)))
 
 
 def test_a_world_writable_folder_is_not_treated_as_a_package(home: Path) -> None:

@@ -109,15 +109,6 @@ def test_a_sandbox_that_is_not_required_is_left_out_and_that_is_said(stage: Stag
     assert (launch.remark or "").startswith("not sandboxed as configured: the kernel has no Landlock")
 
 
-def test_what_can_be_had_of_a_sandbox_is_made_even_if_not_all_can(stage: Stage) -> None:
-    launch = planned(stage, {"required": False}, replace(FULL, landlock=0, bwrap=None))
-    assert (record(launch)["landlock"], record(launch)["close"], bool(record(launch)["filter"])) == (None, True, True)
-
-
-def test_a_sandbox_that_is_whole_has_no_remark(stage: Stage) -> None:
-    assert planned(stage, {}).remark is None
-
-
 def test_a_kernel_that_does_not_block_signals_is_reported(stage: Stage) -> None:
     launch = planned(stage, {"kind": "landlock"}, replace(FULL, landlock=5))
     assert launch.notes == (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,29 +36,10 @@ def bystander() -> Iterator[int]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_in_a_root_can_be_read(stage: Stage) -> None:
-    assert stage.try_one("read", path=str(stage.inside / "note")) == "a note"
-
-
-def test_a_file_outside_cannot_be_read(stage: Stage) -> None:
-    assert stage.try_one("read", path=str(stage.secret)).startswith("refused")
-
-
-def test_a_folder_outside_cannot_be_listed(stage: Stage) -> None:
-    assert stage.try_one("list", path=str(stage.outside)).startswith("refused")
-
-
-def test_a_home_cannot_be_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = stage.folder / "home" / ".ssh" / "id"
-    key.parent.mkdir(parents=True)
-    key.write_text(SECRET)
-    monkeypatch.setenv("HOME", str(stage.folder / "home"))
-    assert stage.try_one("read", path=str(key)).startswith("refused")
-
-
-def test_a_file_in_a_root_can_be_written(stage: Stage) -> None:
-    stage.try_one("write", path=str(stage.inside / "new"))
-    assert (stage.inside / "new").read_text() == "written"
+def test_a_file_in_a_root_can_be_read_and_written(stage: Stage) -> None:
+    note, new = stage.inside / "note", stage.inside / "new"
+    read, _ = stage.tries(("read", {"path": str(note)}), ("write", {"path": str(new)}))
+    assert (read, new.read_text()) == ("a note", "written")
 
 
 def test_a_root_that_is_read_only_cannot_be_written(stage: Stage) -> None:
@@ -65,36 +47,57 @@ def test_a_root_that_is_read_only_cannot_be_written(stage: Stage) -> None:
     assert not (stage.inside / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        pytest.param("write", {"path": "{outside}/secret"}, id="written"),
-        pytest.param("truncate", {"path": "{outside}/secret"}, id="emptied"),
-        pytest.param("remove", {"path": "{outside}/secret"}, id="removed"),
-        pytest.param("rename", {"path": "{outside}/secret", "to": "{inside}/mine"}, id="taken-in"),
-        pytest.param("rename", {"path": "{inside}/note", "to": "{outside}/secret"}, id="overwritten"),
-        pytest.param("link", {"path": "{outside}/secret", "to": "{inside}/mine"}, id="linked"),
-        pytest.param("symlink", {"path": "{outside}/secret", "to": "{inside}/mine"}, id="linked-by-name"),
-        pytest.param("shell", {"command": "cat {outside}/secret"}, id="read-by-a-child"),
-        pytest.param("shell", {"command": "echo mine > {outside}/secret"}, id="written-by-a-child"),
-        pytest.param("shell", {"command": "setsid cat {outside}/secret"}, id="read-in-another-session"),
-        pytest.param("read", {"path": "{inside}/../outside/secret"}, id="read-by-dots"),
-        pytest.param("read", {"path": "/proc/self/root{outside}/secret"}, id="read-by-its-own-root"),
-        pytest.param("read", {"path": "/proc/{test}/root{outside}/secret"}, id="read-by-another's-root"),
-        pytest.param("read", {"path": "/proc/{test}/environ"}, id="another's-environment"),
-        pytest.param("mount", {"path": "{inside}"}, id="covered-by-a-mount"),
-    ],
-)
-def test_nothing_outside_is_reached_or_changed(stage: Stage, name: str, arguments: dict[str, str]) -> None:
-    locations = {"outside": str(stage.outside), "inside": str(stage.inside), "test": str(os.getpid())}
-    given = {key: value.format(**locations) for key, value in arguments.items()}
-    assert stage.tries((name, given))[0].startswith("refused")
-    assert stage.secret.read_text() == SECRET
+#: Ways to what lies outside of the roots.
+WAYS_OUT: dict[str, tuple[str, dict[str, str]]] = {
+    "read": ("read", {"path": "{outside}/secret"}),
+    "listed": ("list", {"path": "{outside}"}),
+    "written": ("write", {"path": "{outside}/secret"}),
+    "emptied": ("truncate", {"path": "{outside}/secret"}),
+    "removed": ("remove", {"path": "{outside}/secret"}),
+    "taken in": ("rename", {"path": "{outside}/secret", "to": "{inside}/mine"}),
+    "overwritten": ("rename", {"path": "{inside}/note", "to": "{outside}/secret"}),
+    "linked": ("link", {"path": "{outside}/secret", "to": "{inside}/linked"}),
+    "linked by name": ("symlink", {"path": "{outside}/secret", "to": "{inside}/symlinked"}),
+    "read by a link": ("read", {"path": "{inside}/way-out/secret"}),
+    "read in a home": ("read", {"path": "{home}/.ssh/id"}),
+    "read by a child": ("shell", {"command": "cat {outside}/secret"}),
+    "written by a child": ("shell", {"command": "echo mine > {outside}/secret"}),
+    "read in another session": ("shell", {"command": "setsid cat {outside}/secret"}),
+    "read by dots": ("read", {"path": "{inside}/../outside/secret"}),
+    "read by its own root": ("read", {"path": "/proc/self/root{outside}/secret"}),
+    "read by another's root": ("read", {"path": "/proc/{test}/root{outside}/secret"}),
+    "another's environment": ("read", {"path": "/proc/{test}/environ"}),
+    "given an attribute": ("attribute", {"path": "{outside}/secret"}),
+    "given an attribute, no link followed": ("own_attribute", {"path": "{outside}/secret"}),
+    "without its attribute": ("remove_attribute", {"path": "{outside}/secret"}),
+    "covered by a mount": ("mount", {"path": "{inside}"}),
+}
 
 
-def test_a_link_in_a_root_that_leads_outside_is_not_followed(stage: Stage) -> None:
+def test_nothing_outside_is_reached_or_changed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = stage.folder / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id").write_text(SECRET)
+    monkeypatch.setenv("HOME", str(home))
     (stage.inside / "way-out").symlink_to(stage.outside)
-    assert stage.try_one("read", path=str(stage.inside / "way-out" / "secret")).startswith("refused")
+    os.setxattr(stage.secret, "user.kept", b"")
+    places = {"outside": stage.outside, "inside": stage.inside, "home": home, "test": os.getpid()}
+    attempts = [
+        (tool, {key: value.format(**places) for key, value in arguments.items()})
+        for tool, arguments in WAYS_OUT.values()
+    ]
+    assert reached(WAYS_OUT, stage.tries(*attempts)) == {}
+    assert (stage.secret.read_text(), os.listxattr(stage.secret)) == (SECRET, ["user.kept"])
+
+
+def test_a_copy_with_attributes_goes_on_without_them(stage: Stage) -> None:
+    copied = stage.try_one("shell", command=f"cp -a {stage.inside}/note {stage.inside}/copy && cat {stage.inside}/copy")
+    assert copied == "a note"
+
+
+def reached(names: Iterable[str], answers: list[str]) -> dict[str, str]:
+    """Return the attempts that were not refused, with what came of them."""
+    return {name: answer for name, answer in zip(names, answers, strict=True) if not answer.startswith("refused")}
 
 
 def test_what_is_listed_can_be_read_but_not_written(stage: Stage) -> None:
@@ -104,41 +107,18 @@ def test_what_is_listed_can_be_read_but_not_written(stage: Stage) -> None:
     assert (read, written.startswith("refused"), stage.secret.read_text()) == (SECRET, True, SECRET)
 
 
-def test_what_is_listed_to_be_written_can_be(stage: Stage) -> None:
-    stage.try_one("write", path=str(stage.secret), sandbox={"write": [str(stage.outside)]})
-    assert stage.secret.read_text() == "written"
-
-
 def test_a_root_that_is_a_link_is_reached_by_its_own_name(stage: Stage) -> None:
     (stage.folder / "by-name").symlink_to(stage.inside)
     more = {"roots": (str(stage.folder / "by-name"),)}
     assert stage.try_one("read", path=str(stage.folder / "by-name" / "note"), more=more) == "a note"
 
 
-def test_a_root_can_be_given_as_a_uri(stage: Stage) -> None:
-    folder = stage.folder / "a b"
-    folder.mkdir()
-    (folder / "note").write_text("spaced")
-    assert stage.try_one("read", path=str(folder / "note"), more={"roots": (folder.as_uri(),)}) == "spaced"
-
-
-def test_temporary_files_have_a_place_of_their_own(stage: Stage) -> None:
-    name = stage.try_one("temporary")
-    assert not name.startswith("refused")
-    assert not name.startswith(str(stage.outside))
-
-
-def test_a_private_home_is_kept_between_starts(stage: Stage) -> None:
+def test_a_private_home_is_kept_between_starts_and_from_other_servers(stage: Stage) -> None:
     home = stage.try_one("variable", name="HOME")
     stage.try_one("write", path=f"{home}/kept")
     assert stage.try_one("read", path=f"{home}/kept") == "written"
+    assert stage.try_one("read", path=f"{home}/kept", more={"name": "other"}).startswith("refused")
     assert (stage.state / "sandboxes" / "trying" / "home" / "kept").exists()
-
-
-def test_the_home_of_another_server_cannot_be_read(stage: Stage) -> None:
-    home = stage.try_one("variable", name="HOME", more={"name": "other"})
-    stage.try_one("write", path=f"{home}/kept", more={"name": "other"})
-    assert stage.try_one("read", path=f"{home}/kept").startswith("refused")
 
 
 def test_it_starts_in_its_folder_if_that_can_be_seen(stage: Stage) -> None:
@@ -150,9 +130,11 @@ def test_it_starts_in_its_home_if_the_folder_cannot_be_seen(stage: Stage, monkey
     assert stage.try_one("cwd") == str(stage.state / "sandboxes" / "trying" / "home")
 
 
-def test_no_descriptor_of_the_host_is_left_open(stage: Stage) -> None:
+def test_no_descriptor_of_the_host_is_left_open_and_temporary_files_have_a_place(stage: Stage) -> None:
+    descriptors, temporary = stage.tries(("descriptors", {}), ("temporary", {}))
     # The fourth is the one by which it looks.
-    assert stage.try_one("descriptors") == "0 1 2 3"
+    assert descriptors == "0 1 2 3"
+    assert not temporary.startswith(("refused", str(stage.outside)))
 
 
 # --- the network and sockets -----------------------------------------------------------------------------------------
@@ -165,38 +147,34 @@ def port() -> Iterator[int]:
 
 
 def test_the_network_can_be_used_unless_it_is_switched_off(stage: Stage, port: int) -> None:
-    assert stage.try_one("tcp", port=port) == "connected"
+    assert stage.try_one("tcp", port=port) == "done"
 
 
-@pytest.mark.parametrize("name", ["tcp", "udp"])
-def test_without_a_network_nothing_is_reached(stage: Stage, name: str, port: int) -> None:
-    assert stage.try_one(name, port=port, sandbox={"network": False}).startswith("refused")
+def test_without_a_network_nothing_is_reached_but_a_pair_of_sockets_works(stage: Stage, port: int) -> None:
+    attempts: list[tuple[str, dict[str, Any]]] = [("tcp", {"port": port}), ("udp", {"port": port}), ("pair", {})]
+    assert reached(["tcp", "udp", "pair"], stage.tries(*attempts, network=False)) == {"pair": "through"}
 
 
-@pytest.mark.parametrize("where", ["inside", "outside"])
-def test_a_named_socket_cannot_be_reached(stage: Stage, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A socket's name may not be long, so it is made by a short one.
-    monkeypatch.chdir(stage.folder / where)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("bus")
-        server.listen()
-        assert stage.try_one("unix", path=str(stage.folder / where / "bus")).startswith("refused")
-
-
-def test_an_abstract_socket_cannot_be_reached(stage: Stage) -> None:
-    name = f"\0trunkline-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(name)
-        server.listen()
-        assert stage.try_one("unix", path=name).startswith("refused")
-
-
-@pytest.mark.parametrize("name", ["datagram", "raw_pair"])
-def test_no_datagram_is_sent_to_a_name_by_a_pair(stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(stage.inside)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.bind("log")
-        assert stage.try_one(name, path=str(stage.inside / "log")).startswith("refused")
+def test_no_socket_of_another_program_can_be_reached(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside, abstract = stage.inside / "bus", stage.outside / "bus", f"\0trunkline-test-{os.getpid()}"
+    attempts: dict[str, tuple[str, dict[str, Any]]] = {
+        "in a root": ("unix", {"path": str(inside)}),
+        "outside": ("unix", {"path": str(outside)}),
+        "abstract": ("unix", {"path": abstract}),
+        "by a pair of datagrams": ("datagram", {"path": str(stage.inside / "log")}),
+        "by a raw pair": ("raw_pair", {"path": str(stage.inside / "log")}),
+        "by a ring": ("ring", {}),
+    }
+    with contextlib.ExitStack() as stack:
+        for folder, name in ((stage.inside, "bus"), (stage.outside, "bus"), (stage.inside, abstract)):
+            # A socket's name may not be long, so it is made by a short one.
+            monkeypatch.chdir(folder)
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(name)
+            server.listen()
+        monkeypatch.chdir(stage.inside)
+        stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)).bind("log")
+        assert reached(attempts, stage.tries(*attempts.values())) == {}
 
 
 def test_a_socket_in_a_root_can_be_reached_if_sockets_are_allowed(
@@ -206,55 +184,31 @@ def test_a_socket_in_a_root_can_be_reached_if_sockets_are_allowed(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("bus")
         server.listen()
-        assert stage.try_one("unix", path=str(stage.inside / "bus"), sandbox={"sockets": True}) == "connected"
-
-
-def test_a_pair_of_sockets_works_without_any_network(stage: Stage) -> None:
-    assert stage.try_one("pair", sandbox={"network": False}) == "through"
-
-
-def test_no_ring_makes_sockets_around_the_filter(stage: Stage) -> None:
-    assert stage.try_one("ring").startswith("refused")
+        assert stage.try_one("unix", path=str(stage.inside / "bus"), sandbox={"sockets": True}) == "done"
 
 
 # --- other processes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["kill", "trace", "peek", "steal"])
-def test_another_program_cannot_be_touched(stage: Stage, name: str, bystander: int) -> None:
-    if name == "kill" and stage.launch({}).notes:
-        pytest.skip(stage.launch({}).notes[0])
-    assert stage.try_one(name, pid=bystander).startswith("refused")
+def test_another_program_cannot_be_touched(stage: Stage, bystander: int) -> None:
+    names = ["trace", "peek", "steal"]
+    # An older kernel lets signals through, and says so.
+    names += [] if stage.launch({}).notes else ["kill"]
+    assert reached(names, stage.tries(*((name, {"pid": bystander}) for name in names))) == {}
     os.kill(bystander, 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "limit",
-        "priority",
-        "affinity",
-        "scheduler",
-        "schedule_parameter",
-        "schedule_attributes",
-        "disk_priority",
-    ],
-)
-def test_another_program_is_neither_limited_nor_slowed_down(stage: Stage, name: str, bystander: int) -> None:
+def test_other_programs_are_neither_limited_nor_slowed_down(stage: Stage, bystander: int) -> None:
     limit, nice = resource.prlimit(bystander, resource.RLIMIT_CORE), os.getpriority(os.PRIO_PROCESS, bystander)
-    assert stage.try_one(name, pid=bystander).startswith("refused")
+    names = ["limit", "priority", "affinity", "scheduler", "schedule_parameter", "schedule_attributes", "disk_priority"]
+    attempts: list[tuple[str, dict[str, Any]]] = [(name, {"pid": bystander}) for name in names]
+    # The user's programs all at once.
+    for name, which in (("priority", os.PRIO_USER), ("disk_priority", 3)):
+        attempts += [(name, {"pid": pid, "which": which}) for pid in (0, os.getuid())]
+    assert reached(map(str, attempts), stage.tries(*attempts)) == {}
     assert resource.prlimit(bystander, resource.RLIMIT_CORE) == limit
     assert os.getpriority(os.PRIO_PROCESS, bystander) == nice
     assert os.sched_getscheduler(bystander) == os.SCHED_OTHER
-
-
-@pytest.mark.parametrize(("name", "which"), [("priority", os.PRIO_USER), ("disk_priority", 3)])
-def test_the_user_s_programs_are_not_slowed_down_all_at_once(
-    stage: Stage, name: str, which: int, bystander: int
-) -> None:
-    assert stage.try_one(name, pid=0, which=which).startswith("refused")
-    assert stage.try_one(name, pid=os.getuid(), which=which).startswith("refused")
-    assert os.getpriority(os.PRIO_PROCESS, bystander) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_a_server_sets_its_own_limits_priority_and_processors(stage: Stage) -> None:
@@ -269,7 +223,7 @@ def test_a_server_sets_its_own_limits_priority_and_processors(stage: Stage) -> N
         ("disk_priority", {"pid": 0}),
         ("threads", {}),
     ]
-    expected = ["(0, 0)", "1", "lowered", "lowered", "moved", "scheduled", "scheduled", "lowered", "ran"]
+    expected = ["(0, 0)", "1", "done", "done", "done", "done", "done", "0", "done"]
     assert stage.tries(*asked) == expected
 
 
@@ -291,27 +245,21 @@ def segment() -> Iterator[int]:
         libc.shmctl(number, 0, None)
 
 
-def test_shared_memory_of_another_program_cannot_be_read(stage: Stage, segment: int) -> None:
-    assert stage.try_one("shared_memory", key=segment).startswith("refused")
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("message_queue", {}), ("semaphores", {}), ("posix_queue", {"name": f"/trunkline-test-{os.getpid()}"})],
-)
-def test_queues_and_semaphores_of_the_system_cannot_be_had(stage: Stage, name: str, arguments: dict[str, Any]) -> None:
-    assert stage.try_one(name, **arguments).startswith("refused")
+def test_what_processes_share_cannot_be_had(stage: Stage, segment: int) -> None:
+    attempts: dict[str, tuple[str, dict[str, Any]]] = {
+        "shared memory": ("shared_memory", {"key": segment}),
+        "a queue": ("message_queue", {}),
+        "semaphores": ("semaphores", {}),
+        "a named queue": ("posix_queue", {"name": f"/trunkline-test-{os.getpid()}"}),
+        "all files watched": ("watch_all", {}),
+    }
+    assert reached(attempts, stage.tries(*attempts.values())) == {}
 
 
 def test_files_can_be_watched_unless_that_is_switched_off(stage: Stage) -> None:
     inside = str(stage.inside)
-    assert stage.try_one("watch", path=inside) == "watched"
+    assert stage.try_one("watch", path=inside) == "done"
     assert stage.try_one("watch", path=inside, sandbox={"watch": False}).startswith("refused")
-    assert stage.try_one("watch", path=str(stage.outside), sandbox={"watch": False}).startswith("refused")
-
-
-def test_a_whole_file_system_cannot_be_watched(stage: Stage) -> None:
-    assert stage.try_one("watch_all").startswith("refused")
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
@@ -346,7 +294,7 @@ def test_memory_is_limited(stage: Stage) -> None:
 
 def test_open_files_are_limited(stage: Stage) -> None:
     few, many = stage.tries(("open", {"count": 10}), ("open", {"count": 100}), limits={"files": 64})
-    assert (few, "Too many open files" in many) == ("opened", True)
+    assert (few, "Too many open files" in many) == ("done", True)
 
 
 def test_computing_is_limited(stage: Stage) -> None:

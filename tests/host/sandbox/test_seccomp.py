@@ -107,6 +107,14 @@ def test_what_belongs_to_the_user_or_the_system_is_not_had(machine: str, name: s
 
 
 @each_machine
+@pytest.mark.parametrize("name", ["setxattr", "lsetxattr", "fsetxattr", "removexattr", "setxattrat", "removexattrat"])
+def test_attributes_of_files_are_not_changed_as_if_there_were_none(machine: str, name: str) -> None:
+    architecture, numbers = ARCHITECTURES[machine]
+    program = seccomp_filter(machine, network=True, sockets=True, watch=True)
+    assert verdict(program, call(numbers[name], architecture=architecture)) == errno.errorcode[errno.EOPNOTSUPP]
+
+
+@each_machine
 @pytest.mark.parametrize(
     "name", ["prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"]
 )

@@ -23,7 +23,6 @@ def test_no_sandbox_is_none(raw: Any) -> None:
     ("raw", "sandbox"),
     [
         pytest.param(True, Settings(), id="true"),
-        pytest.param({}, Settings(), id="an-empty-object"),
         pytest.param("landlock", Settings(kind="landlock"), id="a-kind"),
         pytest.param("bubblewrap", Settings(kind="bwrap"), id="the-long-name"),
         pytest.param({"readOnly": True}, Settings(read_only=True), id="in-camels"),
@@ -35,7 +34,6 @@ def test_no_sandbox_is_none(raw: Any) -> None:
         pytest.param({"limits": {"memory": "1 GiB", "processes": 9, "files": 99, "cpuSeconds": 5}},
                      Settings(limits=Limits(memory=1 << 30, processes=9, files=99, cpu_seconds=5)), id="limits"),
         pytest.param({"limits": {"memory": 268435456}}, Settings(limits=Limits(memory=256 << 20)), id="bytes"),
-        pytest.param({"limits": {"memory": "512m"}}, Settings(limits=Limits(memory=512 << 20)), id="a-small-letter"),
         pytest.param({"container": "python:3.12-slim"},
                      Settings(kind="container", container=Container(image="python:3.12-slim")), id="an-image"),
         pytest.param({"container": {"image": "ghcr.io/a/b@sha256:0a", "engine": "podman", "writable": True, "user": 7}},
@@ -54,7 +52,6 @@ def test_what_is_written_is_read(raw: Any, sandbox: Settings) -> None:
         pytest.param("landlok", 'is not one of auto, landlock, bwrap, container; did you mean "landlock"?', id="typo"),
         pytest.param({"netwrok": False}, "sandbox.'netwrok': unknown member; did you mean \"network\"?",
                      id="a-member-with-a-typo"),
-        pytest.param({"x": 1}, "known members: kind, required, read, write, readOnly", id="an-unknown-member"),
         pytest.param({"read_only": True, "readOnly": False}, "sandbox.readOnly: given twice", id="twice"),
         pytest.param({"network": "no"}, "sandbox.network: expected true or false, found a string", id="no-flag"),
         pytest.param({"read": "/a"}, "sandbox.read: expected a list, found a string", id="no-list"),
@@ -69,14 +66,12 @@ def test_what_is_written_is_read(raw: Any, sandbox: Settings) -> None:
         pytest.param({"limits": {"files": 2}}, "expected an integer of at least 16, found 2", id="too-few"),
         pytest.param({"limits": []}, "sandbox.limits: expected an object, found a list", id="no-object"),
         pytest.param({"container": "--privileged"}, "is not a valid image name", id="an-image-like-an-option"),
-        pytest.param({"container": "a b"}, "is not a valid image name", id="an-image-with-a-space"),
         pytest.param({"container": {}}, "sandbox.container.image: the image is missing", id="no-image"),
         pytest.param({"kind": "container"}, "sandbox.container: the image is missing", id="no-container"),
         pytest.param({"kind": "bwrap", "container": "a"}, '"bwrap" cannot be combined with container', id="two-kinds"),
         pytest.param(
             {"container": "a", "required": False}, "cannot be started without its container", id="perhaps-a-container"
         ),
-        pytest.param({"container": {"image": "a", "engine": "dokcer"}}, 'did you mean "docker"?', id="no-engine"),
         pytest.param({"container": {"image": "a", "user": "me"}}, "expected a user id", id="no-user"),
     ],
 )  # fmt: skip

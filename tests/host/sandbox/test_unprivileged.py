@@ -94,30 +94,3 @@ for child in children:
     os.kill(child, signal.SIGKILL)
 """
     assert output(folder, code, "landlock", limits={"processes": 20}) == "refused True\n"
-
-
-@needs("landlock")
-def test_other_programs_of_the_same_user_are_not_slowed_down_or_limited(folder: Path) -> None:
-    code = """
-import os, resource, sys
-tried = {
-    "priority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 5),
-    "processors": lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(0)),
-    "scheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
-    "limit": lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (8, 8)),
-}
-for name, attempt in tried.items():
-    try:
-        attempt(int(sys.argv[1]))
-        print(name)
-    except PermissionError:
-        pass
-"""
-    user = os.getuid() or _NOBODY
-    other: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.getuid() == 0 else {}
-    with subprocess.Popen(["/bin/sleep", "60"], **other) as bystander:
-        try:
-            said = output(folder, f"import sys; sys.argv.append('{bystander.pid}')\n{code}", "landlock")
-        finally:
-            bystander.kill()
-    assert said == ""

@@ -12,7 +12,7 @@ import pytest
 
 import trunkline
 from tests.host.config.support import given
-from tests.protocol.test_secret_patterns import PLAIN_NAMES, PLAIN_TEXTS, SECRET_NAMES, SECRET_TEXTS
+from tests.protocol.test_secret_patterns import PLAIN_NAMES, SECRET_NAMES
 from trunkline.devtools.client_configs.entries import masked_text
 from trunkline.host.audit.reader import query
 from trunkline.host.audit.trail import AuditEntry, AuditTrail
@@ -39,48 +39,56 @@ USERS: dict[str, Callable[[Path, str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("name", SECRET_NAMES)
-def test_shown_values_with_secret_names_are_hidden(user: str, name: str, tmp_path: Path) -> None:
-    assert VALUE not in USERS[user](tmp_path, name, VALUE)
-
-
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("name", PLAIN_NAMES)
-def test_the_rest_of_a_shown_value_is_unchanged(user: str, name: str, tmp_path: Path) -> None:
-    assert VALUE in USERS[user](tmp_path, name, VALUE)
-
-
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("text", [text for text, _ in SECRET_TEXTS if "s3cret" in text])
-def test_shown_values_that_look_like_secrets_are_hidden(user: str, text: str, tmp_path: Path) -> None:
-    assert "s3cret" not in USERS[user](tmp_path, "NOTE", text)
-
-
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("text", [text for text in PLAIN_TEXTS if text.isascii() and not set("?@") & set(text)])
-def test_plain_texts_are_shown(user: str, text: str, tmp_path: Path) -> None:
-    assert json.dumps(text)[1:-1] in USERS[user](tmp_path, "NOTE", text)
-
-
-@pytest.mark.parametrize("name", SECRET_NAMES)
-def test_a_form_that_asks_for_something_of_that_name_is_refused(name: str) -> None:
-    assert credentials_in("Which?", {"properties": {name: {"type": "string"}}}) == (name,)
+@pytest.mark.parametrize("show", USERS.values(), ids=USERS)
+def test_whoever_shows_values_hides_those_that_the_table_calls_secret(
+    show: Callable[[Path, str, str], str], tmp_path: Path
+) -> None:
+    assert VALUE not in show(tmp_path, "GITHUB_PAT", VALUE)
+    assert VALUE in show(tmp_path, "KEYBOARD", VALUE)
+    assert "s3cret" not in show(tmp_path, "NOTE", "Server=h;Uid=sa;Pwd=s3cret;Port=1")
+    assert "/usr/bin:/bin" in show(tmp_path, "NOTE", "/usr/bin:/bin")
 
 
 # A form reads a name as words, too, and rather refuses: what it asks for is typed by a person.
 _DOUBTED = {"PWD", "TOKEN_URL", "pageToken", "next_page_token", "progressToken", "PASSWORD_MIN_LENGTH"}
 
 
-@pytest.mark.parametrize("name", sorted({*PLAIN_NAMES} - _DOUBTED))
-def test_a_form_that_asks_for_the_rest_is_not(name: str) -> None:
-    assert credentials_in("Which?", {"properties": {name: {"type": "string"}}}) == ()
+def test_a_form_that_asks_for_a_secret_name_is_refused_and_one_for_a_plain_name_is_not() -> None:
+    def refused(name: str) -> bool:
+        return credentials_in("Which?", {"properties": {name: {"type": "string"}}}) == (name,)
+
+    assert [name for name in SECRET_NAMES if not refused(name)] == []
+    assert [name for name in PLAIN_NAMES if refused(name) != (name in _DOUBTED)] == []
 
 
 def test_what_looks_like_a_secret_in_one_value_is_hidden_in_the_others_too(tmp_path: Path) -> None:
     entry = {"command": "run", "args": ["--dsn", "Server=h;Pwd=zq7Vx1w9", "zq7Vx1w9"], "env": {"NOTE": "zq7Vx1w9"}}
     shown = json.dumps(explain(given(tmp_path, json.dumps({"mcpServers": {"a": entry}}))))
     assert (VALUE in shown, "***" in shown) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "https://mcp.example.com/s/zq7Vx1w9Zq7Vx1w9Zq7V/mcp"},
+        {"url": "https://mcp.example.com/0b6a8d5e-1f2c-4c3d-9e8f-zq7Vx1w9".replace("zq7Vx1w9", "7a6b5c4d3e2f")},
+        {"command": "/usr/bin/mysql", "args": ["-uroot", "-phunter"]},
+        {"command": "tool", "args": ["-pzq7Vx1w9"]},
+    ],
+)
+def test_a_secret_in_the_path_of_a_url_or_behind_a_short_flag_is_not_shown(
+    entry: dict[str, object], tmp_path: Path
+) -> None:
+    text = json.dumps({"mcpServers": {"a": entry}})
+    configuration = given(tmp_path, text)
+    shown = json.dumps(explain(configuration)) + configuration.entries["a"].shown
+    assert [secret for secret in (VALUE, "7a6b5c4d3e2f", "hunter") if secret in shown] == []
+    assert "***" in shown
+
+
+def test_the_path_of_a_url_without_a_secret_is_shown(tmp_path: Path) -> None:
+    url = "https://mcp.example.com/api/my-long-server-name-v2/mcp"
+    assert given(tmp_path, json.dumps({"mcpServers": {"a": {"url": url}}})).entries["a"].shown == url
 
 
 def test_the_audit_trail_has_no_secret_of_a_call(tmp_path: Path) -> None:
@@ -101,11 +109,13 @@ _TABLE = "protocol/secret_patterns.py"
 
 def literals(source: str) -> Iterator[str]:
     """Give every text of a module that is no documentation, with the members of a display put together."""
-    for node in ast.walk(ast.parse(source)):
+    # A table has this stem, and parsing every module takes seconds.
+    tree = ast.parse(source if "passw" in source.lower() else "")
+    for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.JoinedStr):
             members = node.values if isinstance(node, ast.JoinedStr) else node.elts
-            texts = (each.value for each in members if isinstance(each, ast.Constant))
-            yield " ".join(each for each in texts if isinstance(each, str))
+            texts = (member.value for member in members if isinstance(member, ast.Constant))
+            yield " ".join(text for text in texts if isinstance(text, str))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 

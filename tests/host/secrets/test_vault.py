@@ -21,9 +21,11 @@ from tests.host.gateway.support import allow, gone, until
 from tests.support import run_async
 from trunkline.auth.credential_store import CredentialStore, FileStore, KeyringStore, MemoryStore
 from trunkline.errors import AuthError, ConfigError, RequestFailed, ServerUnavailable
+from trunkline.host.assembly import in_project_folder
 from trunkline.host.config.loading import entry_from_mapping
 from trunkline.host.config.model import ServerEntry, Source
 from trunkline.host.host import Host
+from trunkline.host.integrity.fingerprints import take_fingerprint
 from trunkline.host.integrity.trust import TrustStore
 from trunkline.host.secrets.references import SecretReference
 from trunkline.host.secrets.registry import LOGGERS, LogRedaction, SecretRegistry
@@ -36,6 +38,7 @@ from trunkline.host.secrets.vault import (
     read_commands,
     run_secret_command,
 )
+from trunkline.host.upstreams.supervision.clients import make_client
 
 SECRET = "s3cret of ours"
 
@@ -62,14 +65,6 @@ def vault(
 # --- keeping ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_kept_is_found_again(tmp_path: Path) -> None:
-    async def main() -> str:
-        await Vault(open_stores(tmp_path)).put("github", SECRET)
-        return await Vault(open_stores(tmp_path)).read(SecretReference("github"))
-
-    assert run_async(main()) == SECRET
-
-
 def test_the_file_is_encrypted_and_its_owners_alone(tmp_path: Path) -> None:
     run_async(Vault(open_stores(tmp_path)).put("github", SECRET))
     files = [path for path in tmp_path.iterdir() if path.is_file()]
@@ -78,19 +73,13 @@ def test_the_file_is_encrypted_and_its_owners_alone(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_the_keyring_is_asked_before_the_file() -> None:
-    ring, file = MemoryStore(), MemoryStore()
-
-    async def main() -> tuple[SecretStoreName, str, str]:
-        await vault(("file", file)).put("a", "in the file")
-        both = vault(("keyring", ring), ("file", file))
-        return (
-            await both.put("a", "in the keyring"),
-            await both.read(SecretReference("a")),
-            await file.get("secret/a") or "",
-        )
-
-    assert run_async(main()) == ("keyring", "in the keyring", "in the file")
+async def test_the_keyring_is_asked_before_the_file() -> None:
+    file = MemoryStore()
+    await vault(("file", file)).put("a", "in the file")
+    both = vault(("keyring", MemoryStore()), ("file", file))
+    assert await both.put("a", "in the keyring") == "keyring"
+    assert await both.read(SecretReference("a")) == "in the keyring"
+    assert await file.get("secret/a") == "in the file"
 
 
 async def test_a_keeper_that_is_named_is_the_only_one_asked() -> None:
@@ -101,19 +90,10 @@ async def test_a_keeper_that_is_named_is_the_only_one_asked() -> None:
         await both.read(SecretReference("a", "keyring"))
 
 
-def test_a_missing_secret_is_reported_with_the_command_that_sets_it() -> None:
-    with pytest.raises(ConfigError, match=r"^there is no secret github; run: trunkline secret set github$"):
-        run_async(vault().read(SecretReference("github")))
-
-
-def test_a_locked_keyring_does_not_keep_the_file_from_being_asked() -> None:
+async def test_a_locked_keyring_does_not_keep_the_file_from_being_asked() -> None:
     file = MemoryStore()
-
-    async def main() -> str:
-        await vault(("file", file)).put("a", SECRET)
-        return await vault(("keyring", Locked()), ("file", file)).read(SecretReference("a"))
-
-    assert run_async(main()) == SECRET
+    await vault(("file", file)).put("a", SECRET)
+    assert await vault(("keyring", Locked()), ("file", file)).read(SecretReference("a")) == SECRET
 
 
 def test_a_locked_keyring_is_reported_if_the_file_lacks_the_secret() -> None:
@@ -122,45 +102,33 @@ def test_a_locked_keyring_is_reported_if_the_file_lacks_the_secret() -> None:
         run_async(locked.read(SecretReference("a")))
 
 
-def test_secrets_in_a_keyring_are_no_logins(tmp_path: Path) -> None:
+async def test_secrets_in_a_keyring_are_no_logins(tmp_path: Path) -> None:
     ring = Ring()
-
-    async def main() -> tuple[list[str], list[str]]:
-        kept = KeyringStore(ring, folder=tmp_path, service="trunkline secrets")
-        await vault(("keyring", kept)).put("index", SECRET)
-        assert await vault(("keyring", kept)).read(SecretReference("index")) == SECRET
-        return await KeyringStore(ring, folder=tmp_path).keys(), [
-            each.name for each in await vault(("keyring", kept)).list_secrets()
-        ]
-
-    assert run_async(main()) == ([], ["index"])
+    kept = vault(("keyring", KeyringStore(ring, folder=tmp_path, service="trunkline secrets")))
+    await kept.put("index", SECRET)
+    assert await kept.read(SecretReference("index")) == SECRET
+    assert [each.name for each in await kept.list_secrets()] == ["index"]
+    assert await KeyringStore(ring, folder=tmp_path).keys() == []
 
 
-def test_a_list_names_secrets_with_their_place_and_time(tmp_path: Path) -> None:
-    commands = tmp_path / "secrets.toml"
-    commands.write_text('[commands]\nb = ["true"]\n')
-
-    async def main() -> list[StoredSecret]:
-        both = vault(("keyring", MemoryStore()), ("file", MemoryStore()), commands=commands)
-        await both.put("a", "1")
-        await both.put("c", "2", place="file")
-        return await both.list_secrets()
-
-    assert run_async(main()) == [
+async def test_a_list_names_secrets_with_their_place_and_time(tmp_path: Path) -> None:
+    named = commands(tmp_path, '[commands]\nb = ["true"]\n')
+    both = vault(("keyring", MemoryStore()), ("file", MemoryStore()), commands=named)
+    await both.put("a", "1")
+    await both.put("c", "2", place="file")
+    assert await both.list_secrets() == [
         StoredSecret(name="a", source="keyring", set_at=12.0),
         StoredSecret(name="b", source="cmd"),
         StoredSecret(name="c", source="file", set_at=12.0),
     ]
 
 
-def test_a_secret_is_removed_wherever_it_is() -> None:
-    async def main() -> tuple[list[SecretStoreName], list[SecretStoreName], list[StoredSecret]]:
-        both = vault(("keyring", MemoryStore()), ("file", MemoryStore()))
-        await both.put("a", "1")
-        await both.put("a", "2", place="file")
-        return await both.remove("a"), await both.remove("a"), await both.list_secrets()
-
-    assert run_async(main()) == (["keyring", "file"], [], [])
+async def test_a_secret_is_removed_wherever_it_is() -> None:
+    both = vault(("keyring", MemoryStore()), ("file", MemoryStore()))
+    await both.put("a", "1")
+    await both.put("a", "2", place="file")
+    assert (await both.remove("a"), await both.remove("a")) == (["keyring", "file"], [])
+    assert await both.list_secrets() == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "env/a", "secret://a", "a=hunter2", "x" * 129])
@@ -188,15 +156,11 @@ def test_a_changed_file_is_reported_and_left_alone(tmp_path: Path) -> None:
     assert store.read_bytes() == b"x" * 100
 
 
-def test_times_that_cannot_be_read_are_as_good_as_none() -> None:
+async def test_times_that_cannot_be_read_are_as_good_as_none() -> None:
     store = MemoryStore()
-
-    async def main() -> list[StoredSecret]:
-        await store.put("times", "{")
-        await store.put("secret/a", "1")
-        return await vault(("file", store)).list_secrets()
-
-    assert run_async(main()) == [StoredSecret(name="a", source="file")]
+    await store.put("times", "{")
+    await store.put("secret/a", "1")
+    assert await vault(("file", store)).list_secrets() == [StoredSecret(name="a", source="file")]
 
 
 def test_a_missing_extra_is_reported() -> None:
@@ -213,7 +177,6 @@ def test_the_users_own_places_are_found_when_they_are_needed(tmp_path: Path, mon
     run_async(Vault().put("a", SECRET))
     (tmp_path / "secrets.toml").write_text('[commands]\nb = ["true"]\n')
     assert [each.name for each in run_async(Vault().list_secrets())] == ["a", "b"]
-    assert repr(Vault()) == "Vault()"
 
 
 def test_a_keyring_of_the_system_is_used_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,11 +201,8 @@ def test_a_variable_that_is_not_set_is_reported() -> None:
         run_async(vault(environ={"T": ""}).read(SecretReference("T", "env")))
 
 
-def test_a_reference_is_looked_up_even_while_a_loop_runs() -> None:
-    async def main() -> str:
-        return vault(environ={"T": SECRET}).read_blocking("secret://env/T")
-
-    assert run_async(main()) == SECRET
+async def test_a_reference_is_looked_up_even_while_a_loop_runs() -> None:
+    assert vault(environ={"T": SECRET}).read_blocking("secret://env/T") == SECRET
 
 
 @pytest.mark.parametrize("reference", ["env/T", "secret://a b", ""])
@@ -305,35 +265,29 @@ def over(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; pid = os.fork()\n"
         "if pid == 0: time.sleep(60)\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(pid))\n"
     )
 
-    async def main() -> int:
-        with pytest.raises(ConfigError, match=r"took over 0\.5 s$"):
-            await run_secret_command("a", python(code), environ={}, seconds=0.5)
-        return int((tmp_path / "pid").read_text())
-
-    pid = run_async(main())
-    run_async(until(lambda: over(pid)))
+    with pytest.raises(ConfigError, match=r"took over 0\.5 s$"):
+        await run_secret_command("a", python(code), environ={}, seconds=0.5)
+    pid = int((tmp_path / "pid").read_text())
+    await until(lambda: over(pid))
 
 
-def test_giving_up_ends_a_command(tmp_path: Path) -> None:
+async def test_giving_up_ends_a_command(tmp_path: Path) -> None:
     started = tmp_path / "pid"
     code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 
-    async def main() -> int:
-        task = asyncio.create_task(run_secret_command("a", python(code), environ={}))
-        await until(lambda: started.exists() and started.read_text() != "")
-        task.cancel()
-        await asyncio.wait([task])
-        return int(started.read_text())
-
-    pid = run_async(main())
-    run_async(until(lambda: over(pid)))
+    task = asyncio.create_task(run_secret_command("a", python(code), environ={}))
+    await until(lambda: started.exists() and started.read_text() != "")
+    task.cancel()
+    await asyncio.wait([task])
+    pid = int(started.read_text())
+    await until(lambda: over(pid))
 
 
 BROKEN: dict[str, tuple[str, str]] = {
@@ -454,7 +408,7 @@ def program(**env: str) -> dict[str, Any]:
     return {"command": sys.executable, "args": words, "env": {"PYTHONPATH": root, **env}, "era": "handshake"}
 
 
-def test_a_project_gets_no_secret_before_it_is_approved(tmp_path: Path) -> None:
+async def test_a_project_gets_no_secret_before_it_is_approved(tmp_path: Path) -> None:
     project = tmp_path / "project" / "mcp.json"
     project.parent.mkdir()
     source = Source("project", str(project), 1)
@@ -462,64 +416,36 @@ def test_a_project_gets_no_secret_before_it_is_approved(tmp_path: Path) -> None:
     book = TrustStore(tmp_path / "state" / "trust.json")
     secrets = Asked(leak=SECRET)
 
-    async def main() -> list[tuple[str, list[str]]]:
-        from trunkline.host.assembly import in_project_folder
-        from trunkline.host.integrity.fingerprints import take_fingerprint
-
-        seen: list[tuple[str, list[str]]] = []
-        async with Host.open({"one": entry}, folder=tmp_path / "state", vault=secrets, audit=False) as host:
-            seen.append((host.status()[0].state, list(secrets.asked)))
-            book.approve(in_project_folder(entry), await take_fingerprint(in_project_folder(entry)))
-            await host.restart("one")
-            seen.append((host.status()[0].state, list(secrets.asked)))
-        return seen
-
-    assert run_async(main()) == [("unapproved", []), ("ready", ["leak"])]
+    async with Host.open({"one": entry}, folder=tmp_path / "state", vault=secrets, audit=False) as host:
+        assert (host.status()[0].state, secrets.asked) == ("unapproved", [])
+        book.approve(in_project_folder(entry), await take_fingerprint(in_project_folder(entry)))
+        await host.restart("one")
+        assert (host.status()[0].state, secrets.asked) == ("ready", ["leak"])
 
 
-def test_a_server_whose_secret_is_missing_is_misconfigured_until_it_is_set(tmp_path: Path) -> None:
-    places = open_stores(tmp_path)
-    kept = Vault(places, environ={})
-
-    async def main() -> tuple[str, str, str]:
-        servers = {"one": program(LEAK="secret://leak")}
-        async with Host.open(servers, folder=tmp_path, vault=kept, audit=False) as host:
-            before = host.status()[0]
-            await kept.put("leak", SECRET)
-            await host.reload()
-            await host._open.core.supervisor.settled(10, everything=True)
-            return before.state, before.reason or "", host.status()[0].state
-
-    state, reason, after = run_async(main())
-    assert (state, after) == ("misconfigured", "ready")
-    assert "one.env.LEAK: there is no secret leak; run: trunkline secret set leak" in reason
+async def test_a_server_whose_secret_is_missing_is_misconfigured_until_it_is_set(tmp_path: Path) -> None:
+    kept = Vault(open_stores(tmp_path), environ={})
+    servers = {"one": program(LEAK="secret://leak")}
+    async with Host.open(servers, folder=tmp_path, vault=kept, audit=False) as host:
+        before = host.status()[0]
+        await kept.put("leak", SECRET)
+        await host.reload()
+        await host._open.core.supervisor.settled(10, everything=True)
+        after = host.status()[0]
+    assert (before.state, after.state) == ("misconfigured", "ready")
+    assert "one.env.LEAK: there is no secret leak; run: trunkline secret set leak" in (before.reason or "")
 
 
-def test_a_secret_is_looked_up_again_at_each_start(tmp_path: Path) -> None:
+async def test_a_secret_is_looked_up_again_at_each_start(tmp_path: Path) -> None:
     kept = Asked(leak="first word")
 
-    async def main() -> tuple[str, str]:
-        servers = {"one": program(LEAK="secret://leak")}
-        async with Host.open(servers, folder=tmp_path, vault=kept, audit=False, policy=allow("one")) as host:
-            before = (await host.call_tool("one/know", {"guess": "first word"})).text
-            kept.kept_here["leak"] = "second word"
-            await host.restart("one")
-            return before, (await host.call_tool("one/know", {"guess": "second word"})).text
-
-    assert run_async(main()) == ("yes", "yes")
-
-
-def test_a_connection_of_a_sessions_own_has_the_secrets_too(tmp_path: Path) -> None:
-    async def main() -> str:
-        entry = {**program(LEAK="secret://leak"), "start": "lazy", "share": "session"}
-        kept = Asked(leak=SECRET)
-        options: dict[str, Any] = {"folder": tmp_path, "vault": kept, "audit": False, "policy": allow("one")}
-        async with Host.open({"one": entry}, **options):
-            pass
-        async with Host.open({"one": entry}, **options, elicitation=lambda asked: None) as host:
-            return (await host.call_tool("one/know", {"guess": SECRET})).text
-
-    assert run_async(main()) == "yes"
+    servers = {"one": program(LEAK="secret://leak")}
+    async with Host.open(servers, folder=tmp_path, vault=kept, audit=False, policy=allow("one")) as host:
+        before = (await host.call_tool("one/know", {"guess": "first word"})).text
+        kept.kept_here["leak"] = "second word"
+        await host.restart("one")
+        after = (await host.call_tool("one/know", {"guess": "second word"})).text
+    assert (before, after) == ("yes", "yes")
 
 
 async def test_a_secret_that_went_missing_keeps_a_session_from_connecting(tmp_path: Path) -> None:
@@ -533,8 +459,6 @@ async def test_a_secret_that_went_missing_keeps_a_session_from_connecting(tmp_pa
 
 
 def test_nothing_is_started_with_secrets_that_are_not_filled_in() -> None:
-    from trunkline.host.upstreams.supervision.clients import make_client
-
     entry = entry_from_mapping("one", {"command": "x", "env": {"A": "secret://a"}}, environ={})
     with pytest.raises(ConfigError, match="one: its secrets are not filled in yet"):
         make_client(entry, {})

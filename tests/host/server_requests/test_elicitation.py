@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trunkline.types as t
+from tests.host.chat.support import LoopClock
 from tests.host.server_requests.support import ERAS, call, eliciting, entry, new_session, opened
 from trunkline.errors import LocalProtocolError
 from trunkline.host.server_requests.elicitation import (
@@ -99,11 +99,13 @@ async def test_a_page_is_shown_with_its_warnings(era: str, tmp_path: Path) -> No
 
 @ERAS
 async def test_waiting_for_the_person_stops_the_clock(era: str, tmp_path: Path) -> None:
+    clock = LoopClock()
+
     async def slow(question: FormPrompt | UrlPrompt) -> t.ElicitResult:
-        await asyncio.sleep(0.7)
+        await clock.advance(8)
         return t.ElicitResult(action="accept", content={"city": "Oslo"})
 
-    settings = {"timeout": 0.5, "total_timeout": 0.5}
+    settings = {"timeout": 4, "total_timeout": 4}
     async with opened({"forms": eliciting(era, CITY)}, tmp_path, settings=settings) as host:
         answer = await call(host, HostRequestHandler(elicitation=ElicitationHandler(slow)), "forms/ask")
     assert answer.startswith("accept")
@@ -283,13 +285,6 @@ def test_other_fields_are_left_alone(message: str, name: str, field: dict[str, A
 )
 def test_an_address_that_may_deceive_has_a_warning(url: str, words: str) -> None:
     assert any(words in warning for warning in parse_page_url(url).warnings)
-
-
-def test_a_plain_address_has_none_and_its_host_can_be_made_to_stand_out() -> None:
-    address = parse_page_url("https://accounts.example.com:443/login?next=//evil.io#@x")
-    assert (address.before, address.host) == ("https://", "accounts.example.com")
-    assert address.after == ":443/login?next=//evil.io#@x"
-    assert address.warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,6 @@ def test_a_handler_declares_what_its_parts_and_the_rest_can_answer() -> None:
     }
 
 
-def test_a_handler_without_parts_declares_nothing() -> None:
-    assert HostRequestHandler().capabilities == {}
-
-
 async def test_a_part_answers_before_the_rest() -> None:
     request_handler = HostRequestHandler(
         sampling=sampling(), rest=callbacks(sampling=lambda question: "by the function")

@@ -7,12 +7,10 @@ Like a server that is slow to start: what it was asked meanwhile it answers then
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from typing import Any
 
-from tests.host.servers.plain import Plain, tool
+from tests.host.servers.plain import Plain, tool, wait_for_file
 
 
 class BothEras(Plain):
@@ -34,6 +32,5 @@ class BothEras(Plain):
 
 if __name__ == "__main__":
     open(f"{sys.argv[1]}.up", "w").close()
-    while not os.path.exists(sys.argv[1]):
-        time.sleep(0.005)
+    wait_for_file(sys.argv[1])
     BothEras(sys.argv[2]).run()

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from typing import Any, ClassVar
 
-__all__ = ["Plain", "tool"]
+__all__ = ["Plain", "tool", "wait_for_file"]
 
 
 def tool(name: str) -> dict[str, Any]:
     """Describe a tool that takes anything."""
     return {"name": name, "description": f"does {name}", "inputSchema": {"type": "object"}}
+
+
+def wait_for_file(path: str) -> None:
+    """Wait until a file is there; end the process if the input ends before."""
+    end_of_input = select.poll()
+    end_of_input.register(sys.stdin, 0)
+    while not os.path.exists(path):
+        if end_of_input.poll(5):
+            sys.exit()
 
 
 class Plain:

@@ -39,7 +39,7 @@ class Shuffling(Plain):
         }
         issue = {
             "name": "get_issue",
-            "description": f"Get an issue. Fields: {FIELDS}",
+            "description": f"Get an issue with {' and '.join(FIELDS)}. Other fields: {FIELDS}",
             "inputSchema": {
                 "type": "object",
                 "properties": {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from typing import Any, ClassVar
 
-from tests.host.servers.plain import Plain
+from tests.host.servers.plain import Plain, wait_for_file
 
 __all__ = ["Notes"]
 
@@ -32,6 +30,5 @@ class Notes(Plain):
 
 
 if __name__ == "__main__":
-    while not os.path.exists(sys.argv[1]):
-        time.sleep(0.005)
+    wait_for_file(sys.argv[1])
     Notes().run()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 
-from tests.host.servers.plain import Plain
+from tests.host.servers.plain import Plain, wait_for_file
 
 if __name__ == "__main__":
-    while not os.path.exists(sys.argv[1]):
-        time.sleep(0.005)
+    wait_for_file(sys.argv[1])
     Plain().run()

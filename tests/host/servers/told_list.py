@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.host.servers.plain import Plain
+from tests.host.servers.plain import Plain, wait_for_file
 
 
 class ToldList(Plain):
@@ -24,6 +22,6 @@ class ToldList(Plain):
 
 
 if __name__ == "__main__":
-    while not all(map(os.path.exists, sys.argv[2:])):
-        time.sleep(0.005)
+    for go in sys.argv[2:]:
+        wait_for_file(go)
     ToldList(sys.argv[1]).run()

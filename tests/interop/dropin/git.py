@@ -54,8 +54,8 @@ def _prepare(folder: Path) -> None:
     git("add", "new.txt")
 
 
-def _call(tool: str, repo_path: str = "{folder}/repository", **arguments: Any) -> Call:
-    return Call(f"git_{tool}", {"repo_path": repo_path, **arguments})
+def _call(tool: str, name: str | None = None, **arguments: Any) -> Call:
+    return Call(f"git_{tool}", {"repo_path": "{folder}/repository", **arguments}, name)
 
 
 _WORDS = "The words of an error, and of the news that there was nothing to stage, are written anew."
@@ -116,38 +116,30 @@ SCRIPT = Script(
         _call("checkout", branch_name="main"),
         # What goes wrong.
         Call("git_status", {}, "wrong: no arguments"),
-        Call("git_branch", {"repo_path": "{folder}/repository"}, "wrong: no branch_type"),
+        _call("branch", "wrong: no branch_type"),
         Call("git_status", {"repo_path": 3}, "wrong: a number for a path"),
         Call("git_status", {"repo_path": "{folder}"}, "wrong: outside"),
         Call("git_status", {"repo_path": "{folder}/repository/folder"}, "wrong: below the top"),
         Call("git_status", {"repo_path": "{folder}/repository/missing"}, "wrong: missing"),
-        Call("git_commit", {"repo_path": "{folder}/repository", "message": "nothing"}, "wrong: nothing staged"),
-        Call("git_add", {"repo_path": "{folder}/repository", "files": []}, "wrong: no files"),
-        Call("git_add", {"repo_path": "{folder}/repository", "files": ["missing"]}, "wrong: no such file"),
-        Call("git_add", {"repo_path": "{folder}/repository", "files": ["../x"]}, "wrong: a file outside"),
-        Call("git_add", {"repo_path": "{folder}/repository", "files": ["."]}, "nothing to stage"),
-        Call("git_add", {"repo_path": "{folder}/repository", "files": [".git/config"]}, "own folder"),
-        Call("git_diff", {"repo_path": "{folder}/repository", "target": "missing"}, "wrong: no such target"),
-        Call("git_diff", {"repo_path": "{folder}/repository", "target": "--output=x"}, "wrong: an option"),
-        Call("git_diff", {"repo_path": "{folder}/repository", "target": "side..main"}, "wrong: a range"),
-        Call("git_show", {"repo_path": "{folder}/repository", "revision": "missing"}, "wrong: no such revision"),
-        Call("git_show", {"repo_path": "{folder}/repository", "revision": "HEAD:missing"}, "wrong: no such path"),
-        Call("git_log", {"repo_path": "{folder}/repository", "start_timestamp": "-x"}, "wrong: an option as a date"),
-        Call("git_branch", {"repo_path": "{folder}/repository", "branch_type": "x"}, "wrong: no such type"),
-        Call(
-            "git_branch",
-            {"repo_path": "{folder}/repository", "branch_type": "all", "contains": "missing"},
-            "wrong: contains nothing",
-        ),
-        Call("git_create_branch", {"repo_path": "{folder}/repository", "branch_name": "side"}, "wrong: twice"),
-        Call("git_create_branch", {"repo_path": "{folder}/repository", "branch_name": "a..b"}, "wrong: no name"),
-        Call(
-            "git_create_branch",
-            {"repo_path": "{folder}/repository", "branch_name": "x", "base_branch": "missing"},
-            "wrong: no base",
-        ),
-        Call("git_checkout", {"repo_path": "{folder}/repository", "branch_name": "missing"}, "wrong: no such branch"),
-        Call("git_diff_staged", {"repo_path": "{folder}/repository", "context_lines": -1}, "negative lines"),
+        _call("commit", "wrong: nothing staged", message="nothing"),
+        _call("add", "wrong: no files", files=[]),
+        _call("add", "wrong: no such file", files=["missing"]),
+        _call("add", "wrong: a file outside", files=["../x"]),
+        _call("add", "nothing to stage", files=["."]),
+        _call("add", "own folder", files=[".git/config"]),
+        _call("diff", "wrong: no such target", target="missing"),
+        _call("diff", "wrong: an option", target="--output=x"),
+        _call("diff", "wrong: a range", target="side..main"),
+        _call("show", "wrong: no such revision", revision="missing"),
+        _call("show", "wrong: no such path", revision="HEAD:missing"),
+        _call("log", "wrong: an option as a date", start_timestamp="-x"),
+        _call("branch", "wrong: no such type", branch_type="x"),
+        _call("branch", "wrong: contains nothing", branch_type="all", contains="missing"),
+        _call("create_branch", "wrong: twice", branch_name="side"),
+        _call("create_branch", "wrong: no name", branch_name="a..b"),
+        _call("create_branch", "wrong: no base", branch_name="x", base_branch="missing"),
+        _call("checkout", "wrong: no such branch", branch_name="missing"),
+        _call("diff_staged", "negative lines", context_lines=-1),
         Call("git_nothing", {}),
     ),
     differences={

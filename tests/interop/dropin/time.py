@@ -20,8 +20,8 @@ def _unless_now(found: re.Match[str]) -> str:
     return "(now)" if abs(apart) < timedelta(minutes=2) else found.group()
 
 
-def _convert(source: object, time: object, target: object) -> Call:
-    return Call("convert_time", {"source_timezone": source, "time": time, "target_timezone": target})
+def _convert(source: object, time: object, target: object, name: str | None = None) -> Call:
+    return Call("convert_time", {"source_timezone": source, "time": time, "target_timezone": target}, name)
 
 
 _WORDS = "The words of an error are written anew; an error names no path of the machine."
@@ -51,21 +51,9 @@ SCRIPT = Script(
         Call("get_current_time", {"timezone": "Europe"}, "wrong: a part of the world"),
         Call("get_current_time", {"timezone": 5}, "wrong: a number"),
         Call("get_current_time", {}, "wrong: no arguments"),
-        Call(
-            "convert_time",
-            {"source_timezone": "UTC", "time": "24:00", "target_timezone": "UTC"},
-            "wrong: no such time",
-        ),
-        Call(
-            "convert_time",
-            {"source_timezone": "UTC", "time": "noon", "target_timezone": "UTC"},
-            "wrong: no time at all",
-        ),
-        Call(
-            "convert_time",
-            {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Nowhere"},
-            "wrong: no such target",
-        ),
+        _convert("UTC", "24:00", "UTC", "wrong: no such time"),
+        _convert("UTC", "noon", "UTC", "wrong: no time at all"),
+        _convert("UTC", "12:00", "Nowhere", "wrong: no such target"),
         Call("convert_time", {"source_timezone": "UTC", "time": "12:00"}, "wrong: no target"),
         Call("tell_time", {}),
     ),

@@ -23,9 +23,9 @@ async def look(command: list[str]) -> dict[str, Any]:
     async with fastmcp.Client(transport, elicitation_handler=answer) as client:
         return {
             "tools": [tool.name for tool in await client.list_tools()],
-            "sum": (await client.call_tool("add", {"a": 19, "b": 23})).structured_content["result"],
+            "sum": (await client.call_tool("add", {"a": 19, "b": 23})).data,
             "note": (await client.read_resource("note://fixed"))[0].text,
-            "asked": (await client.call_tool("ask_person")).structured_content["result"],
+            "asked": (await client.call_tool("ask_person")).data,
         }
 
 

@@ -30,7 +30,7 @@ async def add(draft: Handle[list[int]]) -> str:
 @server.tool(task=True)
 async def work() -> str:
     """Work for a while."""
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(0.2)
     return f"done by {os.getpid()}"
 
 

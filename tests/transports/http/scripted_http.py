@@ -26,10 +26,11 @@ __all__ = [
     "Reply",
     "Status",
     "Writer",
+    "break_off",
     "handshake_script",
-    "listen_quietly",
     "old_script",
     "stateless_script",
+    "streaming",
 ]
 
 CAPABILITIES: Mapping[str, Any] = {
@@ -275,14 +276,37 @@ def old_script(table: Mapping[str, Any] | None = None, *, refusal: Status | None
     return HttpScript({"POST": refusal or Status(405, b"Method Not Allowed"), **(table or {})})
 
 
-async def listen_quietly(got: Got, writer: Writer) -> None:
-    """Keep a stream open and say nothing on it."""
-    writer.stream()
-    await writer.until_left()
+def streaming(*parts: Any, stay: bool = False, left: asyncio.Event | None = None, **fields: Any) -> Reply:
+    """Return a reply that is a stream of parts: bytes as they are, messages as events with these fields.
+
+    A part may be a function that makes one for the request. The stream ends at once, or with ``stay`` when the client
+    leaves; ``left`` is then set.
+    """
+
+    async def reply(got: Got, writer: Writer) -> None:
+        writer.stream()
+        for part in parts:
+            made = part(got) if callable(part) else part
+            if isinstance(made, bytes):
+                writer.raw(made)
+            else:
+                writer.event(made, **fields)
+        await writer.flush()
+        if stay or left is not None:
+            await writer.until_left()
+        if left is not None:
+            left.set()
+
+    return reply
+
+
+async def break_off(got: Got, writer: Writer) -> None:
+    """Cut the connection instead of an answer."""
+    writer.break_off()
 
 
 #: A GET that is answered with a stream on which nothing comes.
-LISTENING = listen_quietly
+LISTENING = streaming(stay=True)
 
 
 def handshake_script(

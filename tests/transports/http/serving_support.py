@@ -40,6 +40,7 @@ __all__ = [
     "request",
     "running",
     "tool",
+    "until",
 ]
 
 STATELESS = NEWEST.name
@@ -332,6 +333,13 @@ def post(app: App, message: Any, path: str = "/mcp", **headers: Any) -> Call:
     """Post a message, or bytes as they are."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     return ask(app, "POST", path, body=body, headers=headers)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for a bounded time."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  what is observed has no event
+            await asyncio.sleep(0.005)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------

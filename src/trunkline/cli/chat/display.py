@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, wire_json
+from trunkline.cli.ui.output import clip, one_line, quote_lines, terminal_width, wire_json, wrap_lines
 from trunkline.cli.ui.terminal import Screen
 from trunkline.host.chat.events import (
     CallFinished,
@@ -29,10 +29,11 @@ from trunkline.host.chat.events import (
 from trunkline.host.models.interface import Usage
 from trunkline.protocol.printable import printable
 
-__all__ = ["ChatDisplay", "cost_text", "quote_lines", "usage_text"]
+__all__ = ["MOST_LINES", "ChatDisplay", "cost_text", "usage_text"]
 
 _LONGEST_ARGUMENTS = 1000  # About ten lines of a terminal.
-_MOST_LINES = 12  # Half the height of the smallest usual terminal (24 lines).
+#: The lines of a result, a description or a message that are shown.
+MOST_LINES = 12  # Half the height of the smallest usual terminal (24 lines).
 _STYLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "call": {"fg": "cyan"},
@@ -120,7 +121,7 @@ class ChatDisplay:
         kind = "denied" if event.denied else "failed" if event.is_error else "done"
         self.line(kind, f"{name} ({took})")
         if event.preview.strip():
-            self._err(quote_lines(event.preview), dim=True)
+            self._err(quote_lines(event.preview, most=MOST_LINES), dim=True)
         if event.spilled is not None:
             self._err(f"  The full result is in {one_line(event.spilled)}", dim=True)
 
@@ -145,7 +146,7 @@ class ChatDisplay:
     def show_text(self, text: str) -> None:
         """Write text that the user asked for to stdout."""
         self.end_line()
-        click.echo(printable(text))
+        click.echo(wrap_lines(printable(text), terminal_width() - 1))
 
     def end_line(self) -> None:
         """End the model's current line, if it is not ended."""
@@ -155,7 +156,7 @@ class ChatDisplay:
 
     def _err(self, text: str, **style: Any) -> None:
         self._screen.clear()
-        safe = printable(text)
+        safe = wrap_lines(printable(text), terminal_width(sys.stderr) - 1)
         click.echo(click.style(safe, **style) if self._styled else safe, err=True)
 
 
@@ -171,13 +172,6 @@ def _moved(line: str) -> str:
 
 def _json(value: Any) -> str:
     return wire_json(value).decode()
-
-
-def quote_lines(text: str, *, most: int = _MOST_LINES) -> str:
-    """Quote foreign text line by line; at most ``most`` lines are shown."""
-    lines = printable(text).splitlines()
-    shown = [f"  | {line}" for line in lines[:most]]
-    return "\n".join([*shown, *([f"  ({len(lines) - most} more lines)"] if len(lines) > most else [])])
 
 
 def usage_text(usage: Usage) -> str:

@@ -22,7 +22,7 @@ from trunkline.cli.chat.completion import (
     parse_line,
     parse_mention,
 )
-from trunkline.cli.chat.display import ChatDisplay, cost_text, quote_lines, usage_text
+from trunkline.cli.chat.display import MOST_LINES, ChatDisplay, cost_text, usage_text
 from trunkline.cli.chat.input import Interrupted, open_input
 from trunkline.cli.chat.session import ChatSession, ChatSessionOptions
 from trunkline.cli.chat.setup import (
@@ -36,7 +36,7 @@ from trunkline.cli.chat.setup import (
 from trunkline.cli.chat.tool_picker import TOOL_PICKER_HINT, InvalidChatInput, find_tools, tool_table
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.host_session import ResolvedInputs, name_hint
-from trunkline.cli.ui.output import one_line, table
+from trunkline.cli.ui.output import one_line, quote_lines, table
 from trunkline.cli.ui.terminal import EndOfInput, signal_handlers
 from trunkline.errors import TrunklineError
 from trunkline.host.chat.events import ContextUsage
@@ -354,7 +354,7 @@ def _greet(chat: ChatSession, less: str | None) -> None:
     said = [message for message in chat.conversation.messages if message.text.strip()]
     if said:
         show.line("note", f"resuming a conversation of {len(chat.conversation.messages)} messages; the last one:")
-        show.show_text(quote_lines(said[-1].text))
+        show.show_text(quote_lines(said[-1].text, most=MOST_LINES))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from trunkline.host.models.configured import open_configured_model
 from trunkline.host.models.interface import Model, ModelError, ModelFault
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.session import HostSession
+from trunkline.host.upstreams.routing.adopted_connection import AdoptedConnection
 from trunkline.host.upstreams.supervision.clients import start_timeout
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
@@ -135,7 +136,11 @@ async def open_chat(settings: ChatSettings, resolved: ResolvedInputs) -> AsyncIt
         options = _options(settings, screen, questions, model=model, entries=configuration.entries.values())
         options |= {**resolved.options(), "secret_registry": secrets}
         async with Host.open(*settings.files, **options) as host:
-            yield ChatRuntime(host, model, host.session(), screen, questions, secrets)
+            session = host.session()
+            # The only session of this host: servers run once, and keep their state until the chat ends.
+            session.connections.adopt = AdoptedConnection
+            session.connections.in_use = lambda: True
+            yield ChatRuntime(host, model, session, screen, questions, secrets)
     finally:
         screen.clear()
         log.removeHandler(shown)

@@ -16,12 +16,21 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.cli.chat.completion import visible_items
-from trunkline.cli.chat.display import ChatDisplay, quote_lines
+from trunkline.cli.chat.display import MOST_LINES, ChatDisplay
 from trunkline.cli.chat.setup import ChatRuntime
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.options import parse_pairs, typed_arguments
 from trunkline.cli.ui.elicitation import FormDismissed, fill_form
-from trunkline.cli.ui.output import block_text, clip, contents_text, one_line, result_text, table, wire_json
+from trunkline.cli.ui.output import (
+    block_text,
+    clip,
+    contents_text,
+    one_line,
+    quote_lines,
+    result_text,
+    table,
+    wire_json,
+)
 from trunkline.cli.ui.terminal import EndOfInput, Terminal
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import PolicyDenied, TrunklineError
@@ -92,7 +101,7 @@ async def ask_arguments(terminal: Terminal, schema: Mapping[str, Any], before: M
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         return dict(before)
-    terminal.show("(Enter accepts the value in brackets or skips; :cancel cancels.)")
+    terminal.show("(Enter accepts the value in brackets or skips an optional field; :cancel cancels.)")
     required = missing_arguments(schema, {})
     given: dict[str, Any] = {}
     for name, field in properties.items():
@@ -245,9 +254,8 @@ class ToolPicker:
 
     async def _asked(self, item: CatalogItem, tool: t.Tool, known: dict[str, object]) -> dict[str, object]:
         if item.description:
-            self._show.show_text(
-                f"{one_line(item.server)} describes {one_line(item.name)} as:\n{quote_lines(item.description)}"
-            )
+            description = quote_lines(item.description, most=MOST_LINES)
+            self._show.show_text(f"{one_line(item.server)} describes {one_line(item.name)} as:\n{description}")
         terminal, schema = Terminal(self._runtime.screen), tool.input_schema
         while True:
             known = await ask_arguments(terminal, schema, known)

@@ -24,6 +24,7 @@ Examples:
   trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
   trunkline call files read_file path=notes.txt -c mcp.json
   trunkline call -c mcp.json files/read_file path=notes.txt
+  trunkline call weather.py radar city=Oslo --save radar.png
   trunkline call http://127.0.0.1:8000/mcp write_report topic=Tides --detach
 
 VALUE is sent as text if the tool's schema expects a string, otherwise it is parsed as JSON. KEY=@FILE reads the value
@@ -35,11 +36,16 @@ from a file, KEY=@- from standard input; KEY=@@x means the text @x.
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
 @click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @FILE reads it from a file.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False),
+    help="Save the image or audio of the result; several are numbered: NAME-1.png, NAME-2.png.",
+)
 @click.option("--detach", is_flag=True, help="Do not wait: print the id of the task, for trunkline task.")
 @apps_option
 @json_option
 @client_command
-def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, detach: bool) -> int:
+def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, save: str | None, detach: bool) -> int:
     """Call TOOL on the server TARGET and print the result.
 
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/TOOL is the
@@ -52,6 +58,8 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, deta
     texts = parse_pairs(arguments)
     given = {} if whole is None else json_object(whole)
     if detach:
+        if save is not None:
+            raise click.UsageError("--save needs the result, which --detach does not wait for.")
         from trunkline.cli.commands.task import check_keeps_running
 
         check_keeps_running(choices)
@@ -77,6 +85,8 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None, deta
                     raise_on_error=False,
                 ),
             )
+        if save is not None and not result.is_error:
+            _save_media(result, save)
         return await show_result(context, tool, result)
 
     return run_client_command(choices, call)
@@ -107,9 +117,31 @@ async def _start(context: CommandContext, tool: str, arguments: dict[str, Any]) 
     return show_started(context, handle)
 
 
+def _save_media(result: CallResult, path: str) -> None:
+    """Write the images and audio of a result to files.
+
+    Raises:
+        CommandError: it has none, or a file cannot be written.
+    """
+    import os
+
+    from trunkline.cli.exit_codes import CommandError, Exit
+    from trunkline.cli.ui.output import block_text, print_notice, save_bytes
+    from trunkline.types import AudioContent, ImageContent, ResourceContents
+
+    blocks = [block for block in result.content if isinstance(block, ImageContent | AudioContent)]
+    if not blocks:
+        raise CommandError("the result has no image and no audio to save; call the tool without --save", Exit.FAILED)
+    root, extension = os.path.splitext(path)
+    for number, block in enumerate(blocks, 1):
+        name = path if len(blocks) == 1 else f"{root}-{number}{extension}"
+        save_bytes(ResourceContents(uri="", blob=block.data), name)
+        print_notice(f"saved {block_text(block)[1:-1]} in {name}")
+
+
 async def show_result(context: CommandContext, tool: str | None, result: CallResult) -> Exit:
     """Print the result of a tool, or that it failed; ``tool`` is None for the result of a task."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, result_text
+    from trunkline.cli.ui.output import block_text, print_json, print_notice, print_result, result_text
     from trunkline.types import CallToolResult
 
     text = result_text(result.content, result.structured_content)
@@ -118,7 +150,8 @@ async def show_result(context: CommandContext, tool: str | None, result: CallRes
         error = True if result.is_error else None
         print_json(CallToolResult(content=result.content, is_error=error, meta=result.meta, **structured))
     elif text and not result.is_error:
-        print_text(text)
+        for part in [block_text(block) for block in result.content] or [text]:
+            print_result(part)
     if result.is_error:
         failed = "the task" if tool is None else f"the tool {tool}"
         print_notice(f"{failed} failed: {text or 'no reason given'}", failure=True)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.exit_codes import Exit
+from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import listen_option, page_options
-from trunkline.cli.targets import load_server, split_spec
-from trunkline.net.addresses import ListenAddress, reachable_url
+from trunkline.cli.targets import load_server
+from trunkline.net.addresses import ListenAddress
+from trunkline.transports.python_files import split_spec
 
 if TYPE_CHECKING:
     from trunkline.cli.console_runner import ConsoleSettings
     from trunkline.cli.reload import ProjectModules
+    from trunkline.console.console import LoadProblem
     from trunkline.server.replacement import ReplaceableServer
     from trunkline.server.server import Server
 
@@ -29,7 +33,7 @@ Examples:
   trunkline dev weather.py --no-open
 
 The file is reloaded when it or a module of its project changes; open pages and connected clients stay connected. If
-it cannot be loaded, the page shows the reason, and the previous version keeps running.
+it cannot be loaded, the page shows the reason until it can, and the previous version, if any, keeps running.
 """
 
 
@@ -74,41 +78,75 @@ class CurrentServer:
 
 async def _develop(modules: ProjectModules, settings: ConsoleSettings, address: ListenAddress | None) -> None:
     from trunkline.cli.console_runner import open_page, running_console, until_stopped
-    from trunkline.cli.reload import load_first, watch
-    from trunkline.devtools.client_configs.entries import suggest_name
+    from trunkline.cli.reload import watch
+    from trunkline.console.console import LoadProblem
+    from trunkline.devtools.client_configs.entries import file_name
+    from trunkline.server.handler_functions import TRACEBACKS
     from trunkline.server.replacement import ReplaceableServer
 
-    server, known = load_first(modules)
-    running = ReplaceableServer(server)
-    name = suggest_name([split_spec(settings.title)[0]])
+    name = file_name(settings.title)
+    server, known, problem = _load(modules, name)
+    running, loaded = ReplaceableServer(server), asyncio.Event()
     async with AsyncExitStack() as stack:
+        # The author of the server reads its results.
+        os.environ[TRACEBACKS] = "1"
+        stack.callback(os.environ.pop, TRACEBACKS, None)
         stack.push_async_callback(running.aclose)
         # Every edit changes the definitions of a server under development, so pins would flag all of them.
         page = await stack.enter_async_context(
             running_console([{name: CurrentServer(running)}], {"pins": False, "scanning": "ask"}, settings)
         )
 
-        def told(sentence: str, failed: bool) -> None:
-            page.console.events.publish("notice", text=sentence, level="error" if failed else "info")
+        def on_reload(sentence: str, traceback: str | None) -> None:
+            page.console.set_load_problem(None if traceback is None else LoadProblem(sentence, traceback))
+            if traceback is None:
+                loaded.set()
+                page.console.events.publish("notice", text=sentence, level="info")
 
-        await stack.enter_async_context(watch(running, modules, known, told))
-        await open_page(page.address.url, opens=settings.opens)
-        if address is None:
-            await until_stopped()
+        if problem is None:
+            loaded.set()
         else:
-            await _serve_http(server, address)
+            page.console.set_load_problem(problem)
+        await stack.enter_async_context(watch(running, modules, known, on_reload))
+        await open_page(page.address.url, opens=settings.opens)
+        # The endpoint has the options of the server in the file, such as auth=.
+        await until_stopped(None if address is None else loaded)
+        if address is not None and (problem is None or running.server is not server):
+            await _serve_http(running.server, address)
+
+
+def _load(modules: ProjectModules, name: str) -> tuple[Server, Mapping[str, Any], LoadProblem | None]:
+    """Load a server with the state of its files; if it cannot be loaded, return an empty one, and the reason.
+
+    Raises:
+        CommandError: it cannot be loaded, and there is no file of it that could be mended.
+    """
+    from trunkline.cli.reload import load_first, reason_of
+    from trunkline.cli.ui.output import print_notice
+    from trunkline.console.console import LoadProblem
+    from trunkline.server.server import Server
+
+    try:
+        return *load_first(modules), None
+    except (CommandError, SystemExit) as error:
+        files = modules.stamps()
+        if not files:
+            raise
+        failure = error if isinstance(error, CommandError) else CommandError(f"SystemExit: {error}", Exit.CONFIG)
+        print_notice(str(failure))
+        sentence = f"the server cannot be loaded, it is shown once its files have changed: {reason_of(failure)}"
+        return Server(name), files, LoadProblem(sentence, str(failure))
 
 
 async def _serve_http(server: Server, address: ListenAddress) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM, which the HTTP server handles."""
-    from trunkline.cli.ui.output import one_line, print_notice
+    from trunkline.cli.announcement import announce_address
     from trunkline.server.run import run_async
 
     path = str(server.http_options.get("streamable_http_path") or "/mcp")
 
     def announce(origin: str) -> None:
-        url, listens_everywhere = reachable_url(origin, path)
-        print_notice(f"{one_line(server.name)} is served at {url}{listens_everywhere}; try: trunkline list tools {url}")
+        announce_address(server, origin, path)
 
     given = {"host": address.host, "port": address.port}
     await run_async(

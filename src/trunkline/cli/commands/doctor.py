@@ -91,15 +91,16 @@ def command(*, target: str | None, compat: bool, **given: Any) -> int:
 
 def _examine_compat(target: str | None, *, as_json: bool) -> int:
     """Report the names that a file or folder imports from other frameworks and that are not available here."""
+    from trunkline.cli.commands.run import compat_startup
     from trunkline.cli.exit_codes import CommandError
     from trunkline.cli.ui.output import print_json, print_text
-    from trunkline.compat.startup import NotFound, report
 
+    startup = compat_startup()
     if target is None:
         raise click.UsageError("--compat needs a file or a folder.")
     try:
-        missing = report(target)
-    except NotFound as error:
+        missing = startup.report(target)
+    except startup.NotFound as error:
         raise CommandError(str(error), Exit.CONFIG) from error
     if as_json:
         print_json([{"name": each.name, "file": each.path, "line": each.line} for each in missing])
@@ -263,7 +264,7 @@ def _lines(report: _Report) -> Iterator[str]:
 def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
     if not checks:
         return
-    from trunkline.cli.ui.output import paint
+    from trunkline.cli.ui.output import paint, terminal_width, wrap_lines
     from trunkline.protocol.printable import printable
 
     yield paint(heading, "heading")
@@ -275,7 +276,8 @@ def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
         # Wrapped without colours, which have no width; then the mark is replaced by a coloured one.
         yield from (f"  {paint(mark, _STYLES[check.status])}{first[2 + len(mark) :]}", *more)
         # Lines of the server's own output keep their form: a traceback is read by its indentation.
-        yield from (f"{' ' * 10}| {printable(line)}" for line in quoted)
+        for line in quoted:
+            yield wrap_lines(f"{' ' * 10}| {printable(line)}", terminal_width() - 1)
         if check.fix is not None:
             yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
     yield ""

@@ -148,7 +148,7 @@ def _usable_pin(target: str, view: PinView | None, tools: Mapping[str, PinView])
 @command.command("list")
 @json_option
 def list_them(*, as_json: bool) -> int:
-    """List the tools that are allowed without a prompt, for whom, and until when."""
+    """List what is allowed without a prompt, for whom, and until when."""
     from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     found = _grant_store().all()
@@ -227,6 +227,8 @@ def _what(grant: Grant) -> str:
     kind = "read-only tool" if grant.read_only else "tool"
     if grant.awaits is not None:
         return f"{kind}s, once the server is listed"
+    if grant.kind == "origins":
+        return f"pages may reach {grant.name}"
     if grant.tools is None:
         return grant.name
     return counted(len(grant.tools), kind)

@@ -67,6 +67,11 @@ _ABSENT = "no terminal to confirm in, so nothing was written; run this in a term
 @click.option("--allow-reading", is_flag=True, help="Allow tools marked read-only without a prompt.")
 @click.option("--ask-all", is_flag=True, help="Allow no tool in advance.")
 @click.option("--remove-originals", is_flag=True, help="Remove the imported servers from the application's file.")
+@click.option(
+    "--start/--no-start",
+    default=None,
+    help="Start the imported servers once, so that a client's first list is complete. Default: in a terminal.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -79,6 +84,7 @@ def command(
     allow_reading: bool,
     ask_all: bool,
     remove_originals: bool,
+    start: bool | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -116,7 +122,19 @@ def command(
     _tell(target, sources, steps, diff=diff, done=done, as_json=as_json)
     if removals and not (as_json or dry_run or done.removed):
         _tell_of_originals(removals, source)
+    if done.backup is not None and not as_json:
+        _start_once(target, [step.target for step in steps if step.writes], start)
     return Exit.OK
+
+
+def _start_once(target: AppDocument, names: Sequence[str], start: bool | None) -> None:
+    """Start the new servers once, so that what they offer is cached for the first list of a client."""
+    from trunkline.cli.ui.terminal import is_interactive
+
+    if names and (is_interactive() if start is None else start):
+        from trunkline.cli.first_start import listed_exposure
+
+        listed_exposure((str(target.file.path),), names, starts=True)
 
 
 class ImportChoices(NamedTuple):

@@ -53,7 +53,7 @@ def _sources(choices: Choices) -> tuple[list[object], HostOptions]:
     """Return the configuration sources and options of a host that has only this server."""
     target = choices.target
     # Every edit changes the definitions of a server under development, so pins would flag all of them.
-    options: HostOptions = {"pins": False, "scanning": "ask"}
+    options: HostOptions = {"pins": False, "scanning": "ask", "tracebacks": True}
     if isinstance(target, ConfiguredTarget):
         if target.server is None or target.rest is not None:
             raise click.UsageError("inspect shows one server; pass its name, as in: trunkline inspect NAME -c FILE")
@@ -67,7 +67,7 @@ def _sources(choices: Choices) -> tuple[list[object], HostOptions]:
 
 def _entry(target: CommandTarget | UrlTarget, choices: Choices) -> ServerEntry:
     """Return the entry of a server named on the command line; it is approved, as one from a ``--config`` file."""
-    from trunkline.devtools.client_configs.entries import suggest_name
+    from trunkline.devtools.client_configs.entries import file_name, suggest_name
     from trunkline.host.config.model import ServerEntry, Source
 
     if isinstance(target, UrlTarget):
@@ -77,9 +77,8 @@ def _entry(target: CommandTarget | UrlTarget, choices: Choices) -> ServerEntry:
         secrets = frozenset({*choices.headers.values(), *([choices.token] if choices.token else [])})
         name = suggest_name((), target.url)
         return ServerEntry(name=name, source=Source("given"), url=target.url, headers=headers, secrets=secrets)
-    words = target.command if target.spec is None else [target.spec]
     return ServerEntry(
-        name=suggest_name(words),
+        name=suggest_name(target.command) if target.spec is None else file_name(target.spec),
         source=Source("given"),
         command=tuple(target.command),
         env=choices.env,

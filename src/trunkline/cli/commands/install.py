@@ -2,11 +2,13 @@
 
 Only the one entry is changed: comments and everything else in the file are kept, and a file that cannot be parsed is
 not touched. A backup is written beside it; ``--undo`` restores it byte for byte, or takes back this entry alone if the
-file was changed since. ``--print`` prints the entry instead. Nothing is started, no shell is used.
+file was changed since. ``--print`` prints the entry instead. No shell is used. With ``--gateway`` in a terminal, the
+servers are started once, so that the first list of the application is complete.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ Examples:
   trunkline install "npx -y @modelcontextprotocol/server-everything" --into vscode --project
   trunkline install https://mcp.example.com/mcp --into cursor --dry-run
   trunkline install --gateway -c mcp.json --into claude-code
+  trunkline install weather.py --print
   trunkline install weather.py --into codex --print
   trunkline install --undo --into claude-desktop
 
@@ -37,6 +40,8 @@ Applications start servers in a directory of their own and pass on few environme
 written; add variables with --env. Restart the application afterwards.
 """
 _APPS = ("claude-desktop", "claude-code", "cursor", "vscode", "gemini-cli", "codex", "goose", "windsurf", "zed")
+#: Its form is printed by default: it has commands and URLs, and our own mcp.json and many others have the same.
+_PRINTED = "claude-code"
 #: The options that describe a new entry.
 _NEW = ("target", "gateway", "config", "approval", "name", "env", "header")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -44,10 +49,25 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @click.command(epilog=_EPILOG)
 @click.argument("target", required=False)
-@click.option("--into", "app", required=True, type=click.Choice(_APPS), help="Application to change.")
+@click.option(
+    "--into",
+    "app",
+    type=click.Choice(_APPS),
+    help="Application to change; with --print the one whose form is printed. Default for --print: claude-code.",
+)
 @click.option("--gateway", is_flag=True, help="Install the gateway for the configuration given with -c, or your own.")
 @config_option
 @approval_option("With --gateway: who asks for approval. Default: client. See trunkline serve --help.")
+@click.option(
+    "--search",
+    type=click.Choice(["auto", "on", "off"]),
+    help="With --gateway: offer search tools instead of the catalog. Default: asked if the catalog is large.",
+)
+@click.option(
+    "--start/--no-start",
+    default=None,
+    help="With --gateway: start the servers once, so that the first list is complete. Default: in a terminal.",
+)
 @click.option("--name", metavar="NAME", help="Name of the server in the application. Default: derived from TARGET.")
 @click.option("--project", is_flag=True, help="Change the file of the project in this directory instead of your own.")
 @click.option(
@@ -59,12 +79,15 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @click.option("--print", "only_print", is_flag=True, help="Print the entry to paste, and change nothing.")
 @click.option("--undo", is_flag=True, help="Undo the last change to the application's file.")
 @json_option
-def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
+def command(*, app: str | None, undo: bool, as_json: bool, **given: Any) -> int:
     """Add the server TARGET, or the gateway, to another application.
 
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server.
     """
+    if app is None and (undo or not given["only_print"]):
+        raise click.UsageError(f"Missing option '--into', or --print. Choose from: {', '.join(_APPS)}.")
     if undo:
+        assert app is not None
         wrong = [name for name in (*_NEW, "replace", "only_print") if given[name]]
         if wrong:
             raise click.UsageError(f"{_option(wrong[0])} has no effect with --undo.")
@@ -75,7 +98,10 @@ def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
         raise click.UsageError("--print has no effect on a file, so --json, --dry-run and --replace have none with it.")
     if given["approval"] and not given["gateway"]:
         raise click.UsageError("--approval needs --gateway: other servers have no approval mode.")
-    return with_json_errors(lambda: _install(app, given, as_json), as_json)
+    if (given["search"] or given["start"] is not None) and not given["gateway"]:
+        raise click.UsageError("--search and --start need --gateway.")
+    details = {**given, "as_json": as_json, "names_app": app is not None}
+    return with_json_errors(lambda: _install(app or _PRINTED, details, as_json), as_json)
 
 
 def _option(name: str) -> str:
@@ -108,6 +134,8 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
     if given["only_print"]:
         # Bare: it is pasted or piped, and must be exact. Nothing that the user did not give is in it.
         click.echo(render_server(str(file.path), file.key_path, name, entry), nl=False)
+        if not given["names_app"]:
+            _print_form(app)
         return Exit.OK
     try:
         document = read_app_file(file)
@@ -154,10 +182,32 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     _check_unused(given, ("header",), "TARGET is started with a command")
     if target is None:
         files, mode = _configuration(given["config"]), given["approval"] or "client"
-        name = _name(app, given["name"] or "trunkline")
-        return name, gateway_entry(app, files, env, approval=mode, name=name)
+        name, search = _name(app, given["name"] or "trunkline"), given["search"]
+        if not (given["only_print"] or given["dry_run"] or given["as_json"]):
+            search = _search_mode(files, search, starts=given["start"])
+        return name, gateway_entry(app, files, env, approval=mode, search=search, name=name)
     name = _name(app, given["name"] or suggest_name(target.command))
     return name, command_entry(app, target.command, {**target.env, **env}, name=name)
+
+
+def _search_mode(files: tuple[str, ...], search: str | None, *, starts: bool | None) -> str | None:
+    """Start the servers once, and ask whether to search their tools if there are many and nothing was chosen."""
+    from trunkline.cli.first_start import listed_exposure
+    from trunkline.cli.ui.output import print_notice
+    from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, is_interactive
+
+    exposure = listed_exposure(files, starts=starts)
+    if search is not None or not exposure.searched:
+        return search
+    size = f"about {exposure.tokens:,} tokens, {exposure.reason}"
+    if not is_interactive():
+        print_notice(f"clients get two search tools instead of all tools ({size}); to list all, add --search off")
+        return None
+    prompt = f"The catalog is large ({size}). Offer two search tools instead? [Y]es, or [l]ist all: "
+    try:
+        return asyncio.run(Terminal(Screen(verbose=False)).choose(prompt, {"yes": "auto", "list": "off"}, default="y"))
+    except EndOfInput:
+        return None
 
 
 def _name(app: str, name: str) -> str:
@@ -186,22 +236,26 @@ def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) ->
 
 
 def _from_configuration(app: str, target: ConfiguredTarget, name: str) -> dict[str, Any]:
-    """Return an entry as it is written in its configuration file, without substituting variables."""
-    from trunkline.devtools.client_configs.entries import translate_entry
+    """Return an entry as it is written in its configuration file, with full paths; variables are not substituted."""
+    from trunkline.cli.ui.output import print_notice
+    from trunkline.devtools.client_configs.entries import portable_entry
     from trunkline.host.config.jsonc import to_python
 
     entry = target.configuration.entries[target.server or ""]
     if target.rest is not None or entry.source.file is None:
         raise click.UsageError("Give the name of the server alone: a whole server is installed.")
-    written = next(
-        member.value
+    scope, written = next(
+        (scoped, member.value)
         for scoped in target.configuration.documents
         for member in scoped.document.servers
         if scoped.scope == entry.source.scope
         and scoped.document.file == entry.source.file
         and member.name == entry.name
     )
-    return translate_entry(app, name, to_python(written))
+    translated, notes = portable_entry(app, name, to_python(written), scope.context)
+    for note in notes:
+        print_notice(f"{name}: {note}")
+    return translated
 
 
 # --- undoing ---------------------------------------------------------------------------------------------------------
@@ -227,6 +281,13 @@ def _diff(before: str, after: str, file: AppFile) -> str:
     from trunkline.devtools.client_configs.entries import masked_diff
 
     return masked_diff(before, after, str(file.path))
+
+
+def _print_form(app: str) -> None:
+    from trunkline.cli.ui.output import print_notice
+    from trunkline.devtools.client_configs.files import APPS
+
+    print_notice(f"printed in the form of {APPS[app]}; for that of another application, add --into APP")
 
 
 def _tell(file: AppFile, name: str | None, what: str, *, diff: str, backup: str | None, as_json: bool) -> int:

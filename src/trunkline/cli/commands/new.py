@@ -205,8 +205,8 @@ def _report(
     server = f"src/{values['package']}/server.py"
     steps = [
         ("", f"cd {shlex.quote(folder)}"),
-        ("run its tests", "python -m pytest"),
         ("call a tool", f"trunkline call {server} {values['tool']} {values['arguments']}"),
+        ("run its tests; they need: pip install pytest", "python -m pytest"),
         ("serve it, loaded again at every edit", f"trunkline run {server} --http 8000 --reload"),
         ("add it to an application", f"trunkline install {server} --name {values['name']} --into claude-desktop"),
     ]

@@ -18,6 +18,7 @@ from trunkline.cli.options import json_option, with_json_errors
 
 if TYPE_CHECKING:
     from trunkline.host.authorization.policy.decisions import Act, ToolHints
+    from trunkline.host.authorization.policy.lint import KnownTools
     from trunkline.host.authorization.policy.policy import Policy, Trace
     from trunkline.host.authorization.policy.policy_tests import PolicyTestResult
     from trunkline.host.config.model import Configuration
@@ -231,10 +232,13 @@ def _outcome_document(outcome: PolicyTestResult) -> dict[str, Any]:
 @_config_option
 @json_option
 def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
-    """Check a policy for mistakes, and for rules about servers that are not configured."""
+    """Check a policy for mistakes, and for rules about servers, tools and arguments that do not exist.
+
+    The tools and their arguments are those of the last run of each server.
+    """
     import msgspec
 
-    from trunkline.cli.ui.output import print_json, print_text
+    from trunkline.cli.ui.output import print_json, print_notice, print_text
     from trunkline.devtools.policy_checks import find_issues
 
     def read() -> tuple[Policy, Configuration]:
@@ -242,14 +246,37 @@ def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> in
         return _policy(_file(policy), configuration), configuration
 
     rules, configuration = with_json_errors(read, as_json)
-    findings = find_issues(rules, configuration, now=time.time())
+    tools = _cached_tools(configuration)
+    findings = find_issues(rules, configuration, now=time.time(), tools=tools)
     if as_json:
         print_json({"rules": len(rules.rules), "findings": msgspec.to_builtins(findings)})
     else:
         for finding in findings:
             print_text(f"{finding.severity}: {finding}")
         print_text(f"{_counted(len(rules.rules), 'rule')}, {_counted(len(findings), 'problem')}")
+        unknown = sorted(configuration.entries.keys() - tools)
+        if unknown and any(rule.names and "tool" in rule.kinds for rule in rules.rules):
+            print_notice(
+                f"the tools of {', '.join(unknown)} are not known yet, so rules about them were not compared; "
+                "to list them first, run: trunkline list tools with the same configuration"
+            )
     return Exit.CONFIG if any(each.severity == "error" for each in findings) else Exit.OK
+
+
+def _cached_tools(configuration: Configuration) -> KnownTools:
+    """Return the tools of each server that has run, with their arguments, without starting any."""
+    from trunkline.host.assembly import in_project_folder
+    from trunkline.host.authorization.policy.lint import argument_names
+    from trunkline.host.state_files import state_folder
+    from trunkline.host.upstreams.catalog.catalog import CatalogCache
+
+    cache = CatalogCache(state_folder() / "catalogs")
+    offerings = {name: cache.get(in_project_folder(entry)) for name, entry in configuration.entries.items()}
+    return {
+        name: {tool.name: argument_names(tool.input_schema) for tool in offering.tools}
+        for name, offering in offerings.items()
+        if offering
+    }
 
 
 def _counted(count: int, word: str) -> str:

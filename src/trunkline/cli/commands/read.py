@@ -37,7 +37,7 @@ def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> 
     """
     from trunkline.cli.client_session import CommandContext, run_client_command
     from trunkline.cli.exit_codes import Exit
-    from trunkline.cli.ui.output import contents_text, print_json, print_text
+    from trunkline.cli.ui.output import contents_text, print_json, print_result
 
     uri, others = take_item(choices, words, "URI")
     if others:
@@ -55,7 +55,7 @@ def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> 
             print_json({"contents": contents})
         elif output is None:
             for each in contents:
-                print_text(contents_text(each))
+                print_result(contents_text(each))
         return context.exit_code()
 
     return run_client_command(choices, read)
@@ -63,19 +63,8 @@ def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> 
 
 def _save(contents: list[ResourceContents], output: str) -> None:
     from trunkline.cli.exit_codes import CommandError, Exit
-    from trunkline.cli.ui.output import contents_bytes, print_bytes
+    from trunkline.cli.ui.output import save_bytes
 
     if len(contents) != 1:
         raise CommandError(f"the resource has {len(contents)} contents, and -o saves only one; use --json", Exit.FAILED)
-    try:
-        data = contents_bytes(contents[0])
-    except ValueError as error:
-        raise CommandError(f"the server sent invalid base64: {error}", Exit.FAILED) from error
-    if output == "-":
-        print_bytes(data)
-        return
-    try:
-        with open(output, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise CommandError(f"{output} cannot be written: {error.strerror}", Exit.CONFIG) from error
+    save_bytes(contents[0], output)

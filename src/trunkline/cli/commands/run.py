@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.announcement import announce_http, announce_stdio
+from trunkline.cli.announcement import announce_address, announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import BACKPLANE, backplane_of_environment, http_option, rate_limit_option
-from trunkline.cli.targets import load_installed_server, load_server, split_spec
+from trunkline.cli.targets import load_installed_server, load_server
 from trunkline.cli.telemetry_options import log_format_option, metrics_option
-from trunkline.net.addresses import ListenAddress, reachable_url
+from trunkline.net.addresses import ListenAddress
+from trunkline.transports.python_files import split_spec
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -108,6 +109,8 @@ def command(
     if compat:
         if reload:
             raise click.UsageError("--reload cannot be combined with --compat: such a server runs as a program.")
+        if address is not None:
+            raise click.UsageError("--http cannot be combined with --compat: such a program chooses its own transport.")
         if metrics is not None:
             raise click.UsageError("--metrics cannot be combined with --compat: such a server runs as a program.")
         return _run_compat(click.get_current_context().meta[_COMPAT])
@@ -153,10 +156,24 @@ def _load(spec: str) -> Server:
         return load_server(spec)
 
 
+def compat_startup() -> Any:
+    """Return the module of the distribution ``trunkline-compat`` that runs programs.
+
+    Raises:
+        CommandError: it is not installed.
+    """
+    try:
+        from trunkline_compat import startup
+    except ImportError as error:
+        if error.name not in ("trunkline_compat", "trunkline_compat.startup"):
+            raise
+        raise CommandError("--compat needs another package: pip install trunkline-compat", Exit.CONFIG) from error
+    return startup
+
+
 def _run_compat(arguments: Sequence[str]) -> int:
     """Run a server of another framework as the main program."""
-    from trunkline.compat import startup
-
+    startup = compat_startup()
     if not arguments:
         raise click.UsageError("--compat needs FILE, -m MODULE or -- COMMAND.")
     first, rest = arguments[0], arguments[1:]
@@ -226,11 +243,9 @@ def _http_options(server: Server, options: Mapping[str, object]) -> dict[str, An
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
 
     def announce(origin: str) -> None:
-        from trunkline.cli.ui.output import one_line, print_notice
+        from trunkline.cli.ui.output import print_notice
 
-        url, listens_everywhere = reachable_url(origin, str(path))
-        print_notice(f"{one_line(server.name)} is served at {url}{listens_everywhere}; try: trunkline list tools {url}")
-        announce_http(server, url)
+        announce_http(server, announce_address(server, origin, str(path)))
         if server.metrics is not None:
             print_notice(f"metrics are served at {server.metrics.url}/metrics, health at /healthz and /readyz")
 

@@ -66,7 +66,7 @@ _HTTP_ONLY = (
 )
 #: Command-line options that the gateway has under the same names.
 _GATEWAY_OPTIONS = ("concurrent", "search", "slow_calls", "task_after", "tasks_file")
-_WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
+_WAIT_SECONDS = 4.0  # Some clients give up after five seconds.
 
 
 @click.command(epilog=_EPILOG)
@@ -88,7 +88,9 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 )
 @click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Maximum concurrent calls per caller.")
 @click.option(
-    "--search", type=click.Choice(["auto", "on", "off"]), help="Offer search tools instead of a large catalog."
+    "--search",
+    type=click.Choice(["auto", "on", "off"]),
+    help="Offer two search tools instead of the catalog; auto: above 128 tools or 50,000 tokens.",
 )
 @click.option(
     "--slow-calls",
@@ -108,7 +110,7 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
     "--wait",
     type=click.FloatRange(min=0),
     metavar="S",
-    help="Seconds the first list request waits for servers to start. Default: 10.",
+    help="Seconds the first list request waits for servers to start. Default: 4.",
 )
 @click.option(
     "--starts", type=click.IntRange(min=1), metavar="N", help="Maximum servers starting at once. Default: 4 per core."

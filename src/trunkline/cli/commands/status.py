@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from trunkline.cli.options import config_option, json_option, timeout_option, wi
 
 if TYPE_CHECKING:
     from trunkline.cli.host_session import ResolvedInputs
-    from trunkline.host.assembly import HostOptions
     from trunkline.host.config.model import ConfigProblem, Configuration, ServerEntry
     from trunkline.host.events import DefinitionInspected, ServerState
     from trunkline.host.upstreams.catalog.catalog import Catalog
@@ -142,23 +140,9 @@ def _look(
 async def _checked(
     files: Sequence[str], resolved: ResolvedInputs, seconds: float
 ) -> tuple[list[ServerStatus], list[ConfigProblem], list[DefinitionInspected]]:
-    from trunkline.cli.ui.output import current_secrets
-    from trunkline.host.host import Host
+    from trunkline.cli.first_start import host_of_listed
 
-    options: HostOptions = {
-        **resolved.options(),
-        # The servers are only looked at, so there is nothing to audit.
-        "audit": False,
-        "wait": "all",
-        "wait_seconds": seconds,
-        "settings": {"start": "eager", "required": False},
-        "secret_registry": current_secrets(),
-    }
-    from trunkline.cli.ui.terminal import Screen
-
-    async with AsyncExitStack() as stack:
-        with Screen(verbose=False).working("starting the servers"):
-            host = await stack.enter_async_context(Host.open(*files, **options))
+    async with host_of_listed(files, resolved, seconds) as host:
         changes = [each for each in host.inspected() if each.what in ("changed", "hidden")]
         return host.status(), list(host.configuration.problems), changes
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trunkline.cli.ui.output import clip, counted, one_line, wire_json
+from trunkline.cli.ui.output import clip, counted, one_line, quote_lines, wire_json
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, discard_typeahead, is_interactive
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter, RememberScope
 from trunkline.host.authorization.grants import GRANT_DAYS
@@ -227,11 +227,11 @@ class _ApprovalPrompt:
             lines = question.description.strip().splitlines()
             first = clip(one_line(lines[0]), _LONGEST_LINE) if lines else ""
             more = " (d shows all of it)" if len(lines) > 1 or first.endswith("...") else ""
-            self._terminal.show(f"The server describes it as{more}:\n{_quote_lines(first)}")
+            self._terminal.show(f"The server describes it as{more}:\n{quote_lines(first)}")
 
     def _show_definition(self) -> None:
         pin = f", pin {one_line(self._question.act.pin)}" if self._question.act.pin else ""
-        self._terminal.show(f"Full definition{pin}:\n{_quote_lines(_pretty(self._question.definition))}")
+        self._terminal.show(f"Full definition{pin}:\n{quote_lines(_pretty(self._question.definition))}")
 
     def _show_tools(self) -> None:
         question = self._question
@@ -240,13 +240,13 @@ class _ApprovalPrompt:
             if tools:
                 names = "\n".join(one_line(tool.name) for tool in tools)
                 self._terminal.show(
-                    f"{counted(len(tools), title)} of {one_line(question.act.server)}:\n{_quote_lines(names)}"
+                    f"{counted(len(tools), title)} of {one_line(question.act.server)}:\n{quote_lines(names)}"
                 )
 
     def _show_arguments(self) -> None:
         if self._arguments is not None:
             heading = "Arguments, as you changed them" if self._edited else "Arguments"
-            self._terminal.show(f"{heading}:\n{_quote_lines(_pretty(self._arguments))}")
+            self._terminal.show(f"{heading}:\n{quote_lines(_pretty(self._arguments))}")
 
     # --- arguments like these ----------------------------------------------------------------------------------------
 
@@ -364,11 +364,6 @@ def _possessive(server: str, count: int, what: str) -> str:
 
 def _pretty(value: Any) -> str:
     return wire_json(value, indent=2).decode()
-
-
-def _quote_lines(text: str) -> str:
-    """Quote foreign text line by line, so that it cannot pass for output of this program."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())
 
 
 def _short(value: Any) -> str:

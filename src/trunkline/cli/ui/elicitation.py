@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trunkline.types as t
-from trunkline.cli.ui.output import one_line
+from trunkline.cli.ui.output import clip, one_line, quote_lines
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, discard_typeahead, is_interactive
 from trunkline.protocol.printable import printable
 
@@ -32,7 +32,6 @@ __all__ = [
     "fill_form",
     "form_summary",
     "open_in_browser",
-    "quote_lines",
     "terminal_elicitation",
 ]
 
@@ -114,7 +113,9 @@ async def ask_form(terminal: Terminal, schema: Mapping[str, Any], *, server: str
         if not fields:
             prompt = "Accept?" if server is None else f"Your answer to {server}:"
             return _result(await terminal.choose(f"{prompt} yes, no (decline) or cancel: ", _CONSENT), {})
-        terminal.show("(Enter accepts the value in brackets or skips; :decline declines, :cancel cancels.)")
+        terminal.show(
+            "(Enter accepts the value in brackets or skips an optional field; :decline declines, :cancel cancels.)"
+        )
         content: dict[str, Any] = {}
         while True:
             content = await fill_form(terminal, schema, content)
@@ -162,11 +163,6 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
     return t.ElicitResult(action="decline" if action == "decline" else "cancel")
 
 
-def quote_lines(text: str) -> str:
-    """Quote foreign text line by line, so that it cannot pass for output of this program."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())
-
-
 async def open_in_browser(url: str) -> bool:
     """Open a page in the system's browser, without a shell; return False if there is no graphical browser."""
     from trunkline.auth.browser import has_browser
@@ -200,6 +196,8 @@ def display_host(url: str) -> str:
 # --- the fields of a form --------------------------------------------------------------------------------------------
 
 _NOTHING = object()
+_EMPTY_TEXT = '""'
+_LONGEST_NAME = 60  # A prompt with it fits on a line.
 _WAYS_OUT: Mapping[str, str] = MappingProxyType({":decline": "decline", ":cancel": "cancel"})
 
 
@@ -242,19 +240,30 @@ async def _ask_field(terminal: Terminal, name: str, field: dict[str, Any], *, re
     default = _default(field)
     hint = f" [{_shown(default)}]" if default is not _NOTHING else "" if required else " (optional)"
     while True:
-        typed = await terminal.ask(f"{one_line(name)}{hint}: ")
+        typed = await terminal.ask(f"{clip(one_line(name), _LONGEST_NAME)}{hint}: ")
         if typed in _WAYS_OUT:
             raise FormDismissed(_WAYS_OUT[typed])
         try:
-            return _read(typed, field) if typed else _left_out(default, required=required)
+            return _read(typed, field) if typed else _left_out(default, field, required=required)
         except _InvalidValue as problem:
             terminal.show(f"  {problem}")
 
 
-def _left_out(default: Any, *, required: bool) -> Any:
+def _left_out(default: Any, field: dict[str, Any], *, required: bool) -> Any:
     if default is _NOTHING and required:
-        raise _InvalidValue("a value is required (:decline declines, :cancel cancels)")
+        empty = f"; for an empty text, type {_EMPTY_TEXT}" if _accepts_empty_text(field) else ""
+        raise _InvalidValue(f"a value is required{empty} (:decline declines, :cancel cancels)")
     return default
+
+
+def _accepts_empty_text(field: dict[str, Any]) -> bool:
+    if field.get("type", "string") != "string" or _choices(field):
+        return False
+    try:
+        _check("", field)
+    except _InvalidValue:
+        return False
+    return True
 
 
 def _default(field: dict[str, Any]) -> Any:
@@ -282,18 +291,13 @@ def _shown(value: Any) -> str:
 def _about(name: str, field: dict[str, Any]) -> list[str]:
     """Return the description of a field: title, text, choices and format."""
     title, description = str(field.get("title") or name), str(field.get("description") or "")
-    lines = [title] if title != name else []
-    lines += [f"  {description}"] if description else []
+    about = [title] if title != name else []
+    lines = quote_lines("\n".join(one_line(line) for line in [*about, description] if line)).splitlines()
     for number, (value, label) in enumerate(_choices(field), 1):
-        lines.append(f"  {number}. {label if label == value else f'{label} ({value})'}")
+        lines.append(f"  {number}. {one_line(label if label == value else f'{label} ({value})')}")
     hint = _HINTS.get(str(field.get("format") or field.get("type")))
     lines += [f"  {hint}"] if hint else []
-    return [_indented(line) for line in lines]
-
-
-def _indented(line: str) -> str:
-    """Make a line safe and keep its indentation."""
-    return line[: len(line) - len(line.lstrip())] + one_line(line)
+    return lines
 
 
 _HINTS: Mapping[str, str] = MappingProxyType(
@@ -316,8 +320,10 @@ _HINTS: Mapping[str, str] = MappingProxyType(
 def _read(typed: str, field: dict[str, Any]) -> Any:
     """Parse and validate a line as the value of a field."""
     kind = str(field.get("type", "string"))
-    if kind == "array":
-        value: Any = [_parse_choice(part.strip(), _choices(field)) for part in typed.split(",") if part.strip()]
+    if typed == _EMPTY_TEXT and _accepts_empty_text(field):
+        value: Any = ""
+    elif kind == "array":
+        value = [_parse_choice(part.strip(), _choices(field)) for part in typed.split(",") if part.strip()]
     elif _choices(field):
         value = _parse_choice(typed, _choices(field))
     else:

@@ -7,8 +7,7 @@ one. JSON has its own escapes for them. Secrets are redacted in everything the c
 answer belongs to the user and is left as it is.
 
 Colour is for terminals: ``FORCE_COLOR`` adds it elsewhere; ``--no-color``, ``NO_COLOR`` and ``TERM=dumb`` remove it.
-Painting is a few escape sequences, so that a short command loads no library for them. Tables are laid out by ``rich``,
-which is imported only when stdout is a terminal.
+Painting and tables are a few functions here, so that a short command loads no library for them.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,6 @@ __all__ = [
     "clip",
     "clip_middle",
     "colors_enabled",
-    "contents_bytes",
     "contents_text",
     "counted",
     "current_secrets",
@@ -48,23 +47,24 @@ __all__ = [
     "print_json",
     "print_notice",
     "print_painted",
+    "print_result",
     "print_table",
     "print_text",
+    "quote_lines",
     "redact",
     "redact_json",
     "result_text",
-    "rich_console",
+    "save_bytes",
     "size_text",
     "table",
     "terminal_width",
     "wire_json",
     "without_color",
+    "wrap_lines",
     "writes_json_logs",
 ]
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     import trunkline.types as t
     from trunkline.host.events import DefinitionInspected
     from trunkline.host.secrets.registry import SecretRegistry
@@ -144,6 +144,65 @@ def clip(text: str, width: int) -> str:
     return (kept.rstrip() + "...")[: max(width, 0)]
 
 
+def quote_lines(text: str, *, most: int | None = None) -> str:
+    """Quote foreign text line by line, so that it cannot pass for output of this program; at most ``most`` lines."""
+    lines = printable(text).splitlines()
+    shown_lines = [f"  | {line}" for line in lines[:most]]
+    left_out = len(lines) - len(shown_lines)
+    return "\n".join([*shown_lines, *([f"  ({left_out} more lines)"] if left_out else [])])
+
+
+#: The mark of a line, which each of its continuations gets: that of quoted text, or the kind of a line.
+_MARK = re.compile(r" *(?:\| |\[[^\s\]]+\] )?")
+_CONTINUATION = "    "
+#: A URL on a line of its own stays whole, so that it can be opened and copied; it has no spaces to imitate ours with.
+_URL_LINE = re.compile(r" *https?://[!-~]+")
+
+
+def wrap_lines(text: str, width: int) -> str:
+    """Wrap safe text at a number of columns. Each continuation is marked or indented.
+
+    A terminal would wrap a long line to its first column, where foreign text could pass for output of this program.
+    """
+    return "\n".join(piece for line in text.split("\n") for piece in _wrap_line(line.expandtabs(4), width))
+
+
+def _wrap_line(line: str, width: int) -> list[str]:
+    if _columns(line) <= width or _URL_LINE.fullmatch(line):
+        return [line]
+    found = _MARK.match(line)
+    mark = "" if found is None else found.group()
+    lead = mark if mark.strip() else f"{mark}{_CONTINUATION}"
+    # A terminal that is narrower than this has no room for a question.
+    first, *others = _break_line(line, max(width, len(lead) + 10), len(lead))
+    return [first, *(f"{lead}{piece}" for piece in others)]
+
+
+def _break_line(line: str, width: int, indent: int = 0) -> list[str]:
+    """Break a line into pieces of a number of columns, after the first one less those of an indent."""
+    pieces: list[str] = []
+    start = space = columns = 0
+    for at, character in enumerate(line):
+        if columns + _columns(character) > width:
+            # At a space, unless that would leave most of the line empty.
+            end = at if character == " " else space if space > (start + at) // 2 else at
+            pieces.append(line[start:end])
+            start = end + (line[end] == " ")
+            columns = indent + _columns(line[start:at])
+        if character == " ":
+            space = at
+        columns += _columns(character) if at >= start else 0
+    return [*pieces, line[start:]]
+
+
+def _clip_words(text: str, width: int) -> str:
+    """Cut a safe line to a number of columns, after a word if there is one; dots mark the cut."""
+    if _columns(text) <= width:
+        return text
+    piece = _break_line(text, max(width - len(" ..."), 1))[0].rstrip()
+    return f"{piece}{' ' if text[len(piece) :].startswith(' ') else ''}..."
+
+
 def clip_middle(text: str, width: int) -> str:
     """Cut a safe line in the middle: an error begins with what was done and ends with the cause."""
     if _columns(text) <= width:
@@ -214,24 +273,6 @@ def paint(text: str, style: str, *, stream: Any = None) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
-def rich_console() -> Console | None:
-    """Return a console for tables on stdout; None if stdout is not a terminal or ``rich`` is not installed."""
-    if not is_terminal(sys.stdout):
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
-    return Console(
-        file=sys.stdout,
-        color_system="standard" if colors_enabled(sys.stdout) else None,
-        force_terminal=True,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-
-
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -299,49 +340,58 @@ def _json_escape(found: re.Match[str]) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings; on a terminal with ``rich`` installed, long cells are wrapped in their columns."""
-    console = rich_console()
-    if console is None:
-        print_text(table(headings, rows))
-        return
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for at, heading in enumerate(headings):
-        # The first column has the names, which users copy into their next command: it is wrapped last.
-        widest = max(_columns(one_line(row[at])) for row in rows) if rows and at == 0 else 0
-        grid.add_column(
-            heading,
-            style="cyan" if at == 0 else "",
-            overflow="fold",
-            min_width=min(widest, console.width // 2) or None,
-        )
-    for row in rows:
-        grid.add_row(*(Text(one_line(cell)) for cell in row))
-    console.print(grid)
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, one_line_rows: bool = False) -> None:
+    """Print rows under headings; in a terminal, long cells are wrapped in their columns or cut to one line a row."""
+    heading, *lines = _table_lines(headings, rows, wrapped=not one_line_rows)
+    print_painted(paint("  ".join(heading).rstrip(), "heading"))
+    for name, *cells in lines:
+        print_painted("  ".join([paint(name.rstrip(), "name") + name[len(name.rstrip()) :], *cells]).rstrip())
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format rows under headings; on a terminal, the last column is cut at the edge."""
-    lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(_columns(line[at]) for line in lines) for at in range(len(headings))]
-    room = terminal_width() - sum(width + 2 for width in widths[:-1])
-    return "\n".join(_row(line, widths, room) for line in lines)
+    """Format rows under headings, each on one line; in a terminal, long cells are cut."""
+    return "\n".join("  ".join(line).rstrip() for line in _table_lines(headings, rows, wrapped=False))
 
 
-def _row(cells: list[str], widths: list[int], room: int) -> str:
-    padded = [cell + " " * (width - _columns(cell)) for cell, width in zip(cells[:-1], widths[:-1], strict=True)]
-    # If the other columns fill the terminal, a line that wraps is better than an empty last column.
-    last = cells[-1] if room < 20 else clip(cells[-1], room)
-    return "  ".join([*padded, last]).rstrip()
+def _table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrapped: bool) -> list[list[str]]:
+    """Return the lines of a table as padded cells."""
+    cells = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
+    widths = _fit_columns([max(_columns(row[at]) for row in cells) for at in range(len(headings))], wrapped=wrapped)
+    lines: list[list[str]] = []
+    for row in cells:
+        pieces = [
+            _break_line(cell, width) if wrapped else [_clip_words(cell, width)]
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        lines += [list(line) for line in zip_longest(*pieces, fillvalue="")]
+    return [[cell + " " * (width - _columns(cell)) for cell, width in zip(line, widths, strict=True)] for line in lines]
 
 
-def terminal_width() -> int:
-    """Return the width of the terminal on stdout; without one, there is no limit."""
+_NARROWEST = 10  # Two short words.
+
+
+def _fit_columns(widths: list[int], *, wrapped: bool) -> list[int]:
+    """Narrow the widest columns until a table fits into the terminal.
+
+    The first column has the names, which users copy into their next command: it is never cut, and wrapped last.
+    """
+    room = terminal_width() - 2 * (len(widths) - 1)
+    first = min(widths[0], max(room // 2, _NARROWEST)) if wrapped else widths[0]
+    others = list(widths[1:])
+    while others and first + sum(others) > room and max(others) > _NARROWEST:
+        widest = max(others)
+        next_widest = max([width for width in others if width < widest], default=0)
+        shared = others.count(widest)
+        excess = first + sum(others) - room
+        narrowed = max(next_widest, widest - -(-excess // shared), _NARROWEST)
+        others = [narrowed if width == widest else width for width in others]
+    return [first, *others]
+
+
+def terminal_width(stream: Any = None) -> int:
+    """Return the width of the terminal on a stream, by default stdout; without one, there is no limit."""
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        return os.get_terminal_size((sys.stdout if stream is None else stream).fileno()).columns or 80
     except (OSError, ValueError):
         return 1_000_000
 
@@ -368,6 +418,35 @@ def block_text(block: Any) -> str:
             return f"[{type(block).__name__}]"
 
 
+_JSON_TOKEN = re.compile(
+    r'(?P<name>"(?:[^"\\]|\\.)*")(?=\s*:)|(?P<ok>"(?:[^"\\]|\\.)*")|(?P<warn>-?\d[\d.eE+-]*|true|false|null)'
+)
+_LONGEST_PAINTED = 200_000  # More than anyone reads.
+
+
+def print_result(text: str) -> None:
+    """Print a result to stdout, made safe; in a terminal, JSON is indented and coloured."""
+    if not is_terminal(sys.stdout):
+        print_text(text)
+        return
+    print_painted("\n".join(_painted_json(text) or [printable(text)]))
+
+
+def _painted_json(text: str) -> list[str]:
+    """Return a JSON object or array as indented and painted lines; nothing if the text is none, or too long."""
+    if not text.lstrip().startswith(("{", "[")) or len(text) > _LONGEST_PAINTED:
+        return []
+    import msgspec
+
+    try:
+        msgspec.json.decode(text)
+        indented = msgspec.json.format(text, indent=2)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return []
+    safe = UNSAFE.sub(_json_escape, indented)
+    return [_JSON_TOKEN.sub(lambda found: paint(found.group(), found.lastgroup or "dim"), safe)]
+
+
 def result_text(content: Sequence[Any], structured: Any) -> str:
     """Format the result of a tool: its content blocks or, if it has none, its structured content."""
     if not content and structured is not None:
@@ -383,17 +462,32 @@ def contents_text(contents: t.ResourceContents) -> str:
     return f"[binary: {one_line(contents.uri)}, {kind}, {_blob_size(contents.blob or '')}]"
 
 
-def contents_bytes(contents: t.ResourceContents) -> bytes:
-    """Return the raw contents of a resource.
+def save_bytes(contents: t.ResourceContents, path: str) -> None:
+    """Write the raw contents of a resource to a file; ``-`` is stdout.
 
     Raises:
-        ValueError: the server sent invalid base64.
+        CommandError: the server sent invalid base64, or the file cannot be written.
     """
-    if contents.text is not None:
-        return contents.text.encode("utf-8", "surrogatepass")
     from base64 import b64decode
 
-    return b64decode(contents.blob or "", validate=True)
+    from trunkline.cli.exit_codes import CommandError, Exit
+
+    try:
+        data = (
+            b64decode(contents.blob or "", validate=True)
+            if contents.text is None
+            else contents.text.encode("utf-8", "surrogatepass")
+        )
+    except ValueError as error:
+        raise CommandError(f"the server sent invalid base64: {error}", Exit.FAILED) from error
+    if path == "-":
+        print_bytes(data)
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}", Exit.CONFIG) from error
 
 
 def _blob_size(data: str) -> str:

@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.cli.ui.elicitation import QuestionQueue, quote_lines
-from trunkline.cli.ui.output import block_text, one_line, wire_json
+from trunkline.cli.ui.elicitation import QuestionQueue
+from trunkline.cli.ui.output import block_text, one_line, quote_lines, wire_json
 from trunkline.cli.ui.terminal import (
     Screen,
     Terminal,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 
 import trunkline.types as t
-from trunkline.cli.ui.elicitation import FormDismissed, ask_form, ask_page, quote_lines
-from trunkline.cli.ui.output import block_text, clip, one_line
+from trunkline.cli.ui.elicitation import FormDismissed, ask_form, ask_page
+from trunkline.cli.ui.output import block_text, clip, one_line, quote_lines
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, is_interactive
 from trunkline.errors import PolicyDenied, RequestFailed
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import click
 
-from trunkline.cli.ui.output import clip, is_terminal, one_line, redact
+from trunkline.cli.ui.output import clip, is_terminal, one_line, redact, terminal_width, wrap_lines
 from trunkline.protocol.printable import printable
 
 __all__ = [
@@ -39,6 +39,7 @@ _CELLS = 24  # With the percentage and a few words it fits into 80 columns.
 # More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
 _SECONDS_BEFORE_SPINNER = 0.5  # What is over sooner needs no explanation.
+_SECONDS_BEFORE_LINE = 4.0  # Most servers answer in one or two.
 _SECONDS_PER_FRAME = 0.1  # Fast enough to look alive.
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
@@ -59,13 +60,13 @@ class Screen:
     def line(self, text: str) -> None:
         """Write a line above the bar."""
         self._erase()
-        click.echo(printable(redact(text)), err=True)
+        click.echo(_fit(redact(text)), err=True)
         self._draw()
 
     def ask(self, prompt: str) -> None:
         """Write a prompt for input; the bar disappears until the next progress report."""
         self.clear()
-        click.echo(printable(prompt), err=True, nl=False)
+        click.echo(_fit(prompt), err=True, nl=False)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Show the progress of the call."""
@@ -82,11 +83,20 @@ class Screen:
             self._draw()
 
     @contextmanager
-    def working(self, what: str) -> Iterator[None]:
+    def working(self, what: str | Callable[[], str], *, slow: Callable[[], str] | None = None) -> Iterator[None]:
         """Show what is being done, from half a second on, until the block ends or something else is shown.
 
-        Only on a terminal, and inside an event loop.
+        A function is called again for each frame. Only on a terminal, and inside an event loop. ``slow`` returns a line
+        that is printed once if the block takes several seconds, with or without a terminal.
         """
+        if slow is not None:
+            timer = asyncio.get_running_loop().call_later(_SECONDS_BEFORE_LINE, lambda: self._line_of(slow))
+            try:
+                with self.working(what):
+                    yield
+            finally:
+                timer.cancel()
+            return
         if not self._terminal:
             yield
             return
@@ -94,7 +104,7 @@ class Screen:
 
         def draw() -> None:
             self._spinner = loop.call_later(_SECONDS_PER_FRAME, draw)
-            self._bar = redact(_spinner_text(what, self._clock() - began))
+            self._bar = redact(_spinner_text(what if isinstance(what, str) else what(), self._clock() - began))
             self._erase()
             self._draw()
 
@@ -104,6 +114,10 @@ class Screen:
             yield
         finally:
             self.clear()
+
+    def _line_of(self, slow: Callable[[], str]) -> None:
+        if text := slow():
+            self.line(text)
 
     def _stop_spinner(self) -> None:
         if self._spinner is not None:
@@ -179,10 +193,12 @@ def _amount(done: float, total: float | None) -> str:
 
 
 def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
+    return terminal_width(sys.stderr)
+
+
+def _fit(text: str) -> str:
+    """Return text made safe and wrapped for the terminal, if stderr is one."""
+    return wrap_lines(printable(text), _columns() - 1)
 
 
 class EndOfInput(Exception):

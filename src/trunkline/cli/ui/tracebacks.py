@@ -20,17 +20,30 @@ def raised_line(stderr: str, file: str) -> str | None:
 
     None if there is no traceback, or no such line in it.
     """
-    lines = stderr.rpartition(_START)[2].splitlines()
+    tracebacks = [text.splitlines() for text in stderr.split(_START)[1:]]
     folder = os.path.dirname(os.path.abspath(file)) + os.sep
+    if not tracebacks or (error := _error_line(tracebacks[-1])) is None:
+        return None
+    # An exception that several requests wait for, such as one of the lifespan, has its frames in the first traceback.
+    same = (lines for lines in reversed(tracebacks) if _error_line(lines) == error)
+    raised = next(filter(None, (_last_frame(lines, folder) for lines in same)), None)
+    return None if raised is None else f"{error} at {raised}"
+
+
+def _error_line(lines: list[str]) -> str | None:
+    """Return the exception of a traceback: the first line after the frames that is not indented."""
+    return next((line for line in lines if line and not line[0].isspace()), None)
+
+
+def _last_frame(lines: list[str], folder: str) -> str | None:
+    """Return the last frame of a traceback whose file is in a folder, and not of an installed package."""
     raised: str | None = None
     for at, line in enumerate(lines):
         found = _FRAME.match(line)
         if found is not None and found["path"].startswith(folder) and not _INSTALLED.search(found["path"]):
             code = lines[at + 1].strip() if at + 1 < len(lines) else ""
             raised = f"{os.path.relpath(found['path'])}:{found['line']}, in {found['name']}: {code}"
-    # The exception is the first line after the frames that is not indented.
-    error = next((line for line in lines if line and not line[0].isspace()), None)
-    return None if raised is None or error is None else f"{error} at {raised}"
+    return raised
 
 
 def mismatched_result(stderr: str) -> list[str]:

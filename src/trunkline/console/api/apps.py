@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["AppsPart"]
 
 _LONGEST_FRAME = 64  # Characters of the id of a frame, which the console's page generates.
+#: Asked for beside the permissions of a page: to reach internal origins, see ``PageView.withheld``.
+_INTERNAL = "internal_addresses"
 
 
 class AppsPart(ConsolePart):
@@ -112,6 +114,8 @@ class AppsPart(ConsolePart):
         view = self._find(request)
         names = request.member("permissions", list)
         view.granted = tuple(name for name in view.page.declared.permissions if name in names)
+        if _INTERNAL in names:
+            await self.views.allow_origins(view)
         return self._view(view)
 
     def _find(self, request: ApiRequest) -> PageView:
@@ -119,7 +123,7 @@ class AppsPart(ConsolePart):
 
     def _view(self, view: PageView) -> dict[str, Any]:
         declared = view.page.declared
-        csp = declared.csp
+        csp = view.csp
         reached = () if csp is None else dict.fromkeys((*csp.connect, *csp.resources, *csp.frames))
         return {
             "view": view.id,
@@ -130,6 +134,6 @@ class AppsPart(ConsolePart):
             "tool": None if view.tool is None else view.tool.id,
             "border": declared.prefers_border is not False,
             "reaches": list(reached),
-            "permissions": list(declared.permissions),
+            "permissions": [*declared.permissions, *([_INTERNAL] if view.withheld else [])],
             "granted": list(view.granted),
         }

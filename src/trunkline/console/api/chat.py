@@ -97,4 +97,5 @@ def _read_message(request: ApiRequest) -> ChatMessage:
         attachments=tuple(ids),
         prompt=name,
         prompt_arguments=arguments,
+        retry=request.member("retry", bool, required=False) is True,
     )

@@ -26,11 +26,12 @@ from trunkline.host.assembly import Assembly, policy_file
 from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted
 from trunkline.host.authorization.policy.decisions import Act, ActKind, Effect
 from trunkline.host.authorization.policy.draft import draft_rule
-from trunkline.host.authorization.policy.lint import PolicyIssue
+from trunkline.host.authorization.policy.lint import PolicyIssue, argument_names
 from trunkline.host.authorization.policy.loader import CALLERS
 from trunkline.host.authorization.policy.policy import DEFAULT_RULES, Policy
 from trunkline.host.authorization.policy.rules import Rule
 from trunkline.host.upstreams.catalog.names import split_id
+from trunkline.types import Tool
 
 __all__ = ["PolicyPart"]
 
@@ -81,9 +82,10 @@ class PolicyPart(ConsolePart):
         }
 
     def _issues(self, assembly: Assembly) -> tuple[PolicyIssue, ...]:
-        tools: dict[str, set[str]] = {}
+        tools: dict[str, dict[str, frozenset[str] | None]] = {}
         for item in assembly.core.catalog.tools.values():
-            tools.setdefault(item.server, set()).add(item.name)
+            assert isinstance(item.definition, Tool)
+            tools.setdefault(item.server, {})[item.name] = argument_names(item.definition.input_schema)
         servers = assembly.core.supervisor.upstreams
         return find_issues(assembly.policy, assembly.configuration, now=time.time(), servers=servers, tools=tools)
 

@@ -12,7 +12,6 @@ from trunkline.host.authorization.authorizer import act_for_item, act_for_unlist
 from trunkline.host.gateway.subscriptions import SubscriptionOwner, UpstreamSubscriptions, WatchedResource
 from trunkline.host.upstreams.catalog.names import inner_uri, item_id, split_id
 from trunkline.host.upstreams.routing.channels import ConnectionNeeds
-from trunkline.protocol.revisions import NEWEST, find_revision
 
 __all__ = ["SubscriptionsPart"]
 
@@ -42,7 +41,7 @@ class SubscriptionsPart(ConsolePart):
     async def start(self) -> None:
         """Handle updates that arrive without a subscription."""
         core = self.console.core
-        self._upstream = UpstreamSubscriptions(lambda: core.supervisor.upstreams, self._updated_outside)
+        self._upstream = UpstreamSubscriptions(core, self._updated_outside)
         self._unfollow = core.follow_resources(self._updated)
 
     async def aclose(self) -> None:
@@ -107,17 +106,12 @@ class SubscriptionsPart(ConsolePart):
 
     def _watched(self, ids: Sequence[str] | dict[str, None]) -> Iterator[WatchedResource]:
         """Yield the subscriptions, on the connection that the calls of the console use."""
-        core, session = self.console.core, self.console.session
+        assert self._upstream is not None
         needs = ConnectionNeeds.of(self.console.host._request_handler().capabilities, logs=False)
-        for id in ids:
-            server, uri = split_id(id) or ("", "")
-            upstream = core.supervisor.upstreams.get(server)
-            if upstream is None:
-                continue
-            own = needs.within(upstream.entry.settings.asks)
-            revision = find_revision("" if upstream.offering is None else upstream.offering.revision) or NEWEST
-            alone = core.router.needs_dedicated(upstream, own, handshake=revision.handshake)
-            yield WatchedResource(server, uri, SubscriptionOwner(session, needs) if alone else None)
+        owner = SubscriptionOwner(self.console.session, needs)
+        for server, uri in filter(None, map(split_id, ids)):
+            if watched := self._upstream.resolve(server, uri, owner):
+                yield watched
 
     def _updated_outside(self, outer: str) -> None:
         pair = inner_uri(outer, self.console.core.supervisor.upstreams)

@@ -18,7 +18,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from trunkline.devtools.client_configs.files import APPS
@@ -27,14 +27,19 @@ from trunkline.devtools.client_configs.json_edit import span_of, walk
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import snake
 from trunkline.host.state_files import folder_variables
-from trunkline.protocol.secret_patterns import hide_secrets, names_secret
+from trunkline.protocol.secret_patterns import hide_secrets, names_secret, secret_path_segments
+
+if TYPE_CHECKING:
+    from trunkline.host.config.entry_reader import EntryContext
 
 __all__ = [
     "command_entry",
+    "file_name",
     "gateway_entry",
     "masked_diff",
     "masked_entry",
     "masked_text",
+    "portable_entry",
     "suggest_name",
     "translate_entry",
     "url_entry",
@@ -133,6 +138,8 @@ def _shown(key_path: tuple[Any, ...], value: str, before: str) -> str:
             return f"{value.partition('=')[0]}={_MASK}"
     if "://" in value:
         address, mark, query = _USER.sub(f"{_MASK}@", value).partition("?")
+        for segment in secret_path_segments(value):
+            address = address.replace(segment, _MASK)
         value = address + mark + _QUERY.sub(_MASK, query)
     parts = _SECRET_REFERENCE.split(value)
     return "".join(part if at % 2 else hide_secrets(part, _MASK) for at, part in enumerate(parts))
@@ -181,14 +188,11 @@ def command_entry(
     Raises:
         ConfigError: the program is not found, or the application cannot start it like this.
     """
-    program = shutil.which(command[0])
-    if program is None:
-        raise ConfigError(f"command not found: {command[0]}; install it, or give its full path")
     return _stdio_entry(
         app,
         name,
         {
-            "command": os.path.abspath(program),
+            "command": _find_program(command[0]),
             "args": list(command[1:]),
             **({"env": dict(env)} if env else {}),
             **({} if cwd is None else {"cwd": os.path.abspath(cwd)}),
@@ -224,7 +228,13 @@ def _stdio_entry(app: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any
 
 
 def gateway_entry(
-    app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str, name: str = "trunkline"
+    app: str,
+    files: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    approval: str,
+    search: str | None = None,
+    name: str = "trunkline",
 ) -> dict[str, Any]:
     """Return the entry of our gateway for these files; its approval mode is explicit, for the user to see.
 
@@ -232,6 +242,7 @@ def gateway_entry(
     """
     # -P: modules must not come from the directory in which the application starts it.
     words = [sys.executable, "-P", "-m", "trunkline", "serve", "--approval", approval]
+    words += [] if search is None else ["--search", search]
     for file in files:
         words += ["-c", os.path.abspath(file)]
     return command_entry(app, words, {**folder_variables(), **env}, name=name)
@@ -267,8 +278,10 @@ def translate_entry(app: str, name: str, raw: Mapping[str, Any]) -> dict[str, An
     """Translate an entry of our own configuration for the application.
 
     Raises:
-        ConfigError: it refers to something that the application cannot substitute.
+        ConfigError: it has a sandbox, or refers to something that the application cannot substitute.
     """
+    if raw.get("sandbox") not in (None, False):
+        raise ConfigError(f"{name}: {APPS[app]} cannot start a server in a sandbox; {_GATEWAY} --into {app}")
     entry = {key: value for key, value in raw.items() if snake(key) in _REACHING}
     if "url" in entry:
         made = url_entry(app, entry["url"], entry.get("headers") or {}, name=name)
@@ -299,6 +312,84 @@ def _reference(inside: str, app: str, name: str) -> str:
     raise ConfigError(f"{name}: {APPS[app]} cannot substitute ${{{inside}}}; {_GATEWAY} --into {app}")
 
 
+def file_name(spec: str) -> str:
+    """Return the name of a Python file, given as ``FILE`` or ``FILE:OBJECT``, as the name of its server."""
+    return _plain(os.path.basename(spec).partition(":")[0].removesuffix(".py"))
+
+
+def portable_entry(
+    app: str, name: str, raw: Mapping[str, Any], context: EntryContext
+) -> tuple[dict[str, Any], list[str]]:
+    """Translate an entry of a configuration file with full paths; also return what the user should know about it.
+
+    Raises:
+        ConfigError: its program is not found, or the application cannot start it like this.
+    """
+    entry = _with_full_paths(raw, context)
+    known = (*_REACHING, "type")
+    unknown = [key for key, value in raw.items() if snake(key) not in known and value not in (None, False)]
+    notes = [f"{APPS[app]} does not know {', '.join(unknown)}, so the entry is without that"] if unknown else []
+    folder = entry.get("cwd") or os.getcwd()
+    words = [word for word in entry.get("args") or () if isinstance(word, str) and word and not os.path.isabs(word)]
+    bare = [word for word in words if os.path.exists(os.path.join(folder, word))]
+    notes += [f"{word} is kept as it is; if it is a path, write ./{word}" for word in bare]
+    return translate_entry(app, name, entry), notes
+
+
+def _with_full_paths(raw: Mapping[str, Any], context: EntryContext) -> dict[str, Any]:
+    """Return an entry with full paths: applications start a server in a folder of their own.
+
+    An argument that has the form of a path and exists in the working directory of the server is a path. Variables for
+    folders of the configuration are replaced, since applications do not have them.
+    """
+    folders = {f"${{{name}}}": path for name, path in context.sources.folders.items()}
+    entry = {key: _replaced(value, folders) for key, value in raw.items()}
+    for key, value in entry.items():
+        if snake(key) in ("cwd", "env_file") and isinstance(value, str) and "${" not in value:
+            entry[key] = context.path(value)
+    command, args, env = entry.get("command"), entry.get("args"), entry.get("env")
+    cwd = entry.get("cwd") or os.getcwd()
+    if isinstance(command, str) and "${" not in f"{command}{cwd}":
+        program = os.path.join(cwd, command) if os.path.dirname(command) else command
+        entry["command"] = _find_program(program, path=env.get("PATH") if isinstance(env, dict) else None)
+        if isinstance(args, list):
+            entry["args"] = [_full_path(word, cwd) if isinstance(word, str) else word for word in args]
+    return entry
+
+
+def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
+    """Replace texts in every string of a JSON value."""
+    if isinstance(value, str):
+        for text, replacement in texts.items():
+            value = value.replace(text, replacement)
+        return value
+    if isinstance(value, dict):
+        return {key: _replaced(member, texts) for key, member in value.items()}
+    return [_replaced(item, texts) for item in value] if isinstance(value, list) else value
+
+
+def _full_path(word: str, folder: str) -> str:
+    """Return an argument (PATH, FILE:OBJECT or --option=PATH) with a full path, if its path exists in a folder."""
+    option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    for path, rest in ((value, ""), (value.rpartition(":")[0], ":" + value.rpartition(":")[2])):
+        # A bare word such as "run" is rather a command than a folder of that name.
+        if ("." in path or "/" in path) and os.path.exists(os.path.join(folder, path)):
+            return f"{option}{equals}{os.path.normpath(os.path.join(folder, path))}{rest}"
+    return word
+
+
+def _find_program(name: str, *, path: str | None = None) -> str:
+    """Return the full path of a program.
+
+    Raises:
+        ConfigError: it is not found.
+    """
+    program = shutil.which(name, path=path)
+    if program is None:
+        raise ConfigError(f"command not found: {name}; install it, or give its full path")
+    return os.path.abspath(program)
+
+
 def suggest_name(words: Sequence[str], url: str | None = None) -> str:
     """Derive a name for a server from its command or URL."""
     if url is not None:
@@ -306,9 +397,9 @@ def suggest_name(words: Sequence[str], url: str | None = None) -> str:
         return _plain(host.removeprefix("www.").removeprefix("mcp."))
     python = [word for word in words if word.partition(":")[0].endswith(".py")]
     if python:
-        stem = os.path.splitext(os.path.basename(python[-1].partition(".py")[0] + ".py"))[0]
+        name = file_name(python[-1])
         parent = os.path.basename(os.path.dirname(os.path.abspath(python[-1])))
-        return _plain(parent if stem in ("server", "main", "__main__") and parent else stem)
+        return _plain(parent) if name in ("server", "main", "__main__") and parent else name
     rest = [word for word in words[1:] if not word.startswith("-")]
     package = rest[0] if rest else os.path.basename(words[0])
     bare = package.rpartition("/")[2]

@@ -148,10 +148,11 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
     elif isinstance(error, ServerExited):
         tail = _stderr_tail(error.stderr)
         output = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
+        sandbox = f" in {error.sandbox}" if error.sandbox else ""
         recorder.fail(
             "spawn",
-            f"it exited with status {error.status} before it responded{output}",
-            fix=_exit_fix(error.status, tail),
+            f"it exited with status {error.status} before it responded{sandbox}{output}",
+            fix=_exit_fix(error.status, tail) if not sandbox else _sandbox_fix(error.sandbox),
         )
     elif isinstance(error, RequestTimeout):
         fix = "is it an MCP server? If it is only slow, increase --timeout or startTimeout"
@@ -184,6 +185,16 @@ def _exit_fix(status: int | None, tail: str) -> str:
     if status == 0 and not tail:
         return "the program has to run its server, with server.run() for example"
     return "run the command manually to see more; often a variable, an argument or a package is missing"
+
+
+def _sandbox_fix(sandbox: str) -> str:
+    """Return what to do about a server that exited in its sandbox."""
+    if "allow it" in sandbox:
+        return 'add what is shown above to the "sandbox" of its entry'
+    return (
+        "if it starts without its sandbox, it misses a path or a variable: compare it with what it can reach, shown "
+        'above, and list that under "read" or "env" in its "sandbox"'
+    )
 
 
 def _stderr_tail(stderr: str) -> str:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +27,9 @@ from trunkline.host.sandbox.backends import Capabilities
 from trunkline.host.secrets.resolve import ReadSecret, resolve_secrets
 from trunkline.host.upstreams.supervision.clients import StoredLogins, make_client, start_timeout
 from trunkline.transports.process import find_program, server_environment
+
+if TYPE_CHECKING:
+    from trunkline.host.sandbox.launch import LaunchPlan
 
 __all__ = [
     "DoctorEnvironment",
@@ -261,7 +264,7 @@ async def _check_connection(recorder: CheckRecorder, entry: ServerEntry, environ
             login = login_command(entry)
             auth = await environment.logins.find(entry)
             options |= {"ca_file": environment.ca_file}
-        client = make_client(entry, options, auth=auth, on_remark=lambda remark: _remark(recorder, remark))
+        client = make_client(entry, options, auth=auth, on_launch=lambda launch: _record_sandbox(recorder, launch))
     except ConfigError as error:
         recorder.fail("config", str(error))
         return None
@@ -276,9 +279,9 @@ async def _check_connection(recorder: CheckRecorder, entry: ServerEntry, environ
     return token_cost(offering)
 
 
-def _remark(recorder: CheckRecorder, remark: str | None) -> None:
-    """Record the result of sandboxing the server."""
-    if remark is None:
-        recorder.ok("sandbox", "runs in the sandbox that its entry asks for")
+def _record_sandbox(recorder: CheckRecorder, launch: LaunchPlan) -> None:
+    """Record the result of sandboxing the server, and what it can reach."""
+    if launch.remark is not None:
+        recorder.warn("sandbox", "; ".join(filter(None, (launch.remark, launch.reach))))
     else:
-        recorder.warn("sandbox", remark)
+        recorder.ok("sandbox", f"runs in the sandbox that its entry asks for ({launch.made}): {launch.reach}")

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from trunkline.auth.client import guarded_fetch
-from trunkline.auth.discovery import ResourceMetadata, discover_server, parse_resource_metadata, resource_metadata_urls
+from trunkline.auth.discovery import (
+    ResourceMetadata,
+    discover_server,
+    find_server,
+    parse_resource_metadata,
+    resource_metadata_urls,
+)
 from trunkline.auth.driver import FetchFunction, drive
 from trunkline.auth.oauth import OAuth, canonical_url, may_carry_secrets, origin
 from trunkline.auth.steps import Fetch
@@ -337,34 +343,71 @@ async def check_login(
         return True
     challenge = parse_token_challenge(answer.challenges)
     if has_authorization_header(entry):
-        why = f" ({challenge.error})" if challenge.error else ""
-        fix = f"use another token, or remove the header and run: {login_command(entry)}"
-        recorder.fail("login", f"the Authorization header is rejected ({answer.status}){why}", fix=fix)
+        _report_rejected(recorder, entry, answer.status, challenge)
         return False
-    await _check_documents(recorder, entry.url, challenge, guarded_fetch(entry.url, OAuth(), ca_file=ca_file))
-    return await _check_kept(recorder, entry, logins)
+    fetch = guarded_fetch(entry.url, OAuth(), ca_file=ca_file)
+    if await _check_documents(recorder, entry.url, challenge, fetch) or await logins.stored(entry):
+        return await _check_kept(recorder, entry, logins)
+    recorder.fail(
+        "login",
+        "the server requires a token, and names no login",
+        fix=f"{_token_option(entry)}; if it has a login, run: {login_command(entry)}",
+    )
+    return False
+
+
+def _report_rejected(recorder: CheckRecorder, entry: ServerEntry, status: int, challenge: TokenChallenge) -> None:
+    """Report that a server rejects the credentials of the command line, or of the entry."""
+    value = next(value for name, value in entry.headers.items() if name.lower() == "authorization")
+    credentials = "token" if value[:7].lower() == "bearer " else "Authorization header"
+    option = "--token" if credentials == "token" else "--header"
+    fix = f"pass another one with {option}" if entry.source.file is None else "replace it in the entry"
+    if challenge.resource_metadata is not None:
+        fix += f"; to log in instead, leave it out and run: {login_command(entry)}"
+    why = f" ({challenge.error})" if challenge.error else ""
+    recorder.fail("login", f"the {credentials} is rejected ({status}){why}", fix=fix)
+
+
+def _token_option(entry: ServerEntry) -> str:
+    """Return how a user passes the token of a server."""
+    if entry.source.file is None:
+        return "pass its token with --token TOKEN or --token @FILE"
+    return 'add its token to the entry: "headers": {"Authorization": "Bearer ${secret:NAME}"}'
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
 
 
-async def _check_documents(recorder: CheckRecorder, url: str, challenge: TokenChallenge, fetch: FetchFunction) -> None:
+async def _check_documents(recorder: CheckRecorder, url: str, challenge: TokenChallenge, fetch: FetchFunction) -> bool:
+    """Check the documents that name a login; return False if there are none."""
     if not may_carry_secrets(url):
         fix = "use https; over http a token could be intercepted"
         recorder.fail("resource-metadata", "no login over plain http, except on this machine", fix=fix)
-        return
+        return True
     try:
         said = await _resource(url, challenge, fetch)
     except (AuthError, FetchError) as error:
         fix = "the operator of the server has to correct it"
         recorder.fail("resource-metadata", str(error), fix=fix)
-        return
+        return True
     if said is None:
+        if await _has_no_server(origin(url), fetch):
+            recorder.skip("resource-metadata", "none is published: the server names no login")
+            return False
         fix = "required since the revision of June 2025; the server is assumed to be its own authorization server"
         recorder.warn("resource-metadata", f"not found at {' or '.join(resource_metadata_urls(url))}", fix=fix)
     else:
         recorder.ok("resource-metadata", f"names {', '.join(said.authorization_servers[:3])}")
     await _check_server(recorder, origin(url) if said is None else said.authorization_servers[0], fetch)
+    return True
+
+
+async def _has_no_server(issuer: str, fetch: FetchFunction) -> bool:
+    try:
+        return await drive(find_server(issuer), fetch=fetch, options=OAuth()) is None
+    except AuthError:
+        # What is there is invalid, which the check of the authorization server reports.
+        return False
 
 
 async def _resource(url: str, challenge: TokenChallenge, fetch: FetchFunction) -> ResourceMetadata | None:

@@ -1,8 +1,9 @@
 """The exchange of a call that may become a task, and the elicitor of a task.
 
 While the caller waits, a ``TaskExchange`` is the exchange of its request: notifications and requests to the caller are
-sent as in any call. Once the call is a task, there is no request to answer: progress and log messages become the task's
-status message, and requests to the caller become questions of the task; the handler waits for their answers.
+sent as in any call. Once the call is a task, there is soon no request to answer: progress and log messages become the
+task's status message (in stateless revisions they are sent, too, until the answer is), and requests to the caller
+become questions of the task; the handler waits for their answers.
 """
 
 from __future__ import annotations
@@ -170,10 +171,16 @@ class TaskExchange(Exchange):
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification, or turn it into the status of the task."""
         if self._origin is None or self.detached:
-            return self._run.report(method, params)
+            is_status = self._run.report(method, params)
+            # In a handshake revision the session has it already.
+            return (not self.admitted.caller.revision.handshake and self._send(method, params)) or is_status
         self._run.note(method, params)
-        if getattr(params, "progress_token", None) == "":
-            # A caller without a progress token gets no progress while it waits.
+        return self._send(method, params)
+
+    def _send(self, method: str, params: Any) -> bool:
+        """Send a notification with the request; return False if there is none, or it is answered."""
+        # A caller without a progress token gets no progress while it waits.
+        if self._origin is None or getattr(params, "progress_token", None) == "":
             return False
         return self._origin.notify(method, adapt_params(params, self.admitted.caller.revision))
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["find_task", "follow", "relay_directly", "state_of", "task_handlers"]
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LATEST = 1e11  # No task is created later, in the year 5138: a greater time in a cursor is not ours.
 _MIN_POLL_SECONDS = 0.05  # Poll interval for a task that runs in another process.
 _RELAY_SECONDS = 0.5  # A client that fetches the result of a task with questions does so within a poll or two.
 Handler = Callable[[Exchange, Any], Awaitable[Any]]
@@ -348,6 +349,9 @@ def _position(cursor: str | None) -> tuple[float, str] | None:
         return None
     try:
         plain = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(plain, type=tuple[float, str])
+        created, id = msgspec.json.decode(plain, type=tuple[float, str])
+        if not 0 <= created < _LATEST:
+            raise ValueError(created)
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise InvalidParams("Invalid params: the cursor is not valid; start from the first page") from error
+    return created, id

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Work", "new_task_id"]
 
+#: How long the answer with a task is held back for a task that ends quickly: less than a client's first poll takes.
+_QUICK_SECONDS = 0.1
 #: Performs the call on the given exchange.
 Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
 
@@ -91,6 +93,23 @@ class Run:
         self._changed: list[asyncio.Future[None]] = []
 
     # --- as a ``TaskRun`` ---------------------------------------------------------------------------------------------
+
+    async def delay_answer(self, job: asyncio.Task[Any]) -> None:
+        """Wait a moment for a task that ends quickly: what it reports can be sent only until its caller has the answer.
+
+        Later progress and log messages become the status, of which a client sees what is there when it polls. A caller
+        of a handshake revision gets them in its session, and one that requested neither need not wait.
+        """
+        admitted = self.exchange.admitted
+        caller, meta = admitted.caller, admitted.params.meta
+        is_deaf = caller.log_level is None and (meta is None or meta.progress_token is None)
+        if caller.revision.handshake or is_deaf:
+            return
+        try:
+            await asyncio.wait((job,), timeout=_QUICK_SECONDS)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     @property
     def attempts(self) -> int:

@@ -199,7 +199,7 @@ class Tasks:
         run = self._prepare(exchange, work)
         record = self._record(options, exchange, params, run.detach(), ttl=ttl)
         await self._store(run, record)
-        self._begin(run)
+        await run.delay_answer(self._begin(run))
         return self.created(record)
 
     async def _wait_then_create(

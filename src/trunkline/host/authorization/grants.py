@@ -34,6 +34,7 @@ __all__ = [
     "MAX_TOOLS_PER_GRANT",
     "ArgumentPattern",
     "Grant",
+    "GrantKind",
     "GrantScope",
     "GrantStore",
     "ServerTool",
@@ -44,10 +45,13 @@ __all__ = [
     "is_same_grant",
     "make_deferred_grant",
     "make_grant",
+    "make_origins_grant",
     "make_server_grant",
 ]
 
 GrantScope: TypeAlias = Literal["session", "alike", "always"]
+#: ``origins``: the pages (MCP Apps) of a server may reach origins that need consent; no act has this kind.
+GrantKind: TypeAlias = ActKind | Literal["origins"]
 
 #: How long an answer of "always" holds, in days.
 GRANT_DAYS = 30
@@ -94,10 +98,11 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
     id: str
     scope: GrantScope
-    kind: ActKind
+    kind: GrantKind
     server: str
-    #: The one tool, prompt or resource; empty if the grant is for several tools.
+    #: The one tool, prompt or resource, or the origins; empty if the grant is for several tools.
     name: str = ""
+    #: The pin of what is named; for origins, the identity of the server (``endpoint_identity``).
     pin: str | None = None
     #: For several tools of the server: the pin of each, by name.
     tools: dict[str, str] | None = None
@@ -289,6 +294,12 @@ def make_deferred_grant(server: str, awaits: str, *, now: float) -> Grant:
     return Grant(id=_new_id(), scope="always", kind="tool", server=server, read_only=True, awaits=awaits, created=now)
 
 
+def make_origins_grant(server: str, identity: str, origins: Iterable[str], *, now: float) -> Grant:
+    """Make a grant for the pages (MCP Apps) of a server to reach these origins; it never expires."""
+    name = " ".join(sorted(origins))
+    return Grant(id=_new_id(), scope="always", kind="origins", server=server, name=name, pin=identity, created=now)
+
+
 def _new_id() -> str:
     return os.urandom(6).hex()
 
@@ -433,6 +444,16 @@ class GrantStore:
             return {**kept, waiting.id: msgspec.structs.replace(found, tools=pins, awaits=None)}
 
         self._change(change)
+
+    def origins(self, server: str, identity: str) -> frozenset[str]:
+        """Return the origins that the pages of a server may reach by its grants.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        wanted = ("origins", server, identity)
+        grants = [grant for grant in self.all() if (grant.kind, grant.server, grant.pin) == wanted]
+        return frozenset(origin for grant in grants for origin in grant.name.split())
 
     def all(self) -> list[Grant]:
         """Return the grants that have not expired.

@@ -393,6 +393,8 @@ class SavedConversation(Struct, frozen=True, kw_only=True):
     left_out: int = 0
     #: The ids of outputs with whole results, by the id of the call.
     kept_as: dict[str, str] = {}
+    #: Why the last turn failed; None if it did not.
+    problem: str | None = None
 
 
 def save_conversation(saved: SavedConversation, path: str | os.PathLike[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ _HEAD_SHARE = 0.7  # The beginning says what a text is; the end often has the er
 _CHARACTERS_A_TOKEN = 3.6  # A rule of thumb for JSON with English text.
 _PREVIEW_TOKENS = 2000  # The rest can be read with the tools for spilled outputs.
 _MOST_BLOCKS = 100  # More blocks than a model needs from one result.
+_REPEATED = "[as above]"
 _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 
@@ -72,8 +73,8 @@ class Renderer:
         blocks = [shown for block in result.content[:_MOST_BLOCKS] for shown in self._block(block)]
         if len(result.content) > _MOST_BLOCKS:
             blocks.append(TextBlock(f"[{len(result.content) - _MOST_BLOCKS} more blocks are not shown]"))
-        structured = result.structured_content
-        if structured is not UNSET and structured is not None and not _is_shown(structured, result.content):
+        structured = _without_repeats(result.structured_content, result.content)
+        if structured is not UNSET and structured is not None:
             blocks.append(TextBlock(f"structuredContent: {msgspec.json.encode(structured).decode()}"))
         return self._bounded(blocks or [TextBlock("(no output)")], limit)
 
@@ -200,15 +201,32 @@ class Renderer:
         return Rendered((TextBlock(first + between + last), *others), path, name)
 
 
-def _is_shown(structured: Any, content: Iterable[t.ContentBlock]) -> bool:
-    """Return True if the texts contain the structured value: all of it, or what is wrapped in a lone ``result``."""
+def _without_repeats(structured: Any, content: Sequence[t.ContentBlock]) -> Any:
+    """Return a structured value without what the content blocks show; UNSET if they show all of it.
+
+    Objects around the value that have no other member are ignored: ``{"result": …}`` of wrapped results, and the
+    ``{"content": …}`` of the official filesystem server, which repeats a file of any size, or an image in base64.
+    """
     texts = [block.text for block in content if isinstance(block, t.TextContent)]
-    read = [value for value in map(_decoded, texts) if value is not UNSET]
-    wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
-    values = [structured, structured["result"]] if wrapped else [structured]
-    return any(
-        value in texts or value in read or (isinstance(value, list) and value in (texts, read)) for value in values
-    )
+    decoded_texts = [value for value in map(_decoded, texts) if value is not UNSET]
+    blocks = [msgspec.to_builtins(block) for block in content]
+    visible = [*texts, *decoded_texts, *blocks]
+    visible += [items for items in ("\n".join(texts), texts, decoded_texts, blocks) if items]
+    value = structured
+    while value not in visible:
+        if not isinstance(value, dict) or len(value) != 1:
+            break
+        [value] = value.values()
+    else:
+        return UNSET
+    if not isinstance(structured, dict):
+        return structured
+    return {name: _REPEATED if _is_long(part) and part in visible else part for name, part in structured.items()}
+
+
+def _is_long(value: Any) -> bool:
+    """Return True if a note that a value is repeated may be shorter than the value."""
+    return len(value) > len(_REPEATED) if isinstance(value, str) else isinstance(value, list | dict) and bool(value)
 
 
 def _decoded(text: str) -> Any:

@@ -234,9 +234,11 @@ def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
     skipped = {item.id: f"its name would be {name}, like that of another tool" for name, item in clashing}
     exposure = choose_exposure(
         named.values(),
-        mode="on" if view.search == "auto" and len(named) > view.dialect.most_tools - 4 else view.search,
+        mode=view.search,
         window_tokens=view.window_tokens,
         share=view.share,
+        # Tools of the chat itself are added.
+        most_tools=view.dialect.most_tools - 4,
         always=view.always,
     )
     listed = set(exposure.listed)

@@ -17,7 +17,7 @@ from trunkline.host.config.entry_reader import EntryReader
 from trunkline.host.config.jsonc import JsonNode, JsonObject, JsonProperty, JsonScalar
 from trunkline.host.config.spelling import hidden_space, quoted
 from trunkline.host.config.variables import Expansion, mask_literal
-from trunkline.protocol.secret_patterns import hide_secrets, names_secret
+from trunkline.protocol.secret_patterns import find_secrets, hide_secrets, names_secret, secret_path_segments
 
 __all__ = ["TransportConfig", "parse_http", "parse_stdio", "warn_unused"]
 
@@ -51,7 +51,7 @@ def parse_stdio(found: Mapping[str, JsonProperty], reader: EntryReader, *, kind:
         reader.report_error(key, line, f'an entry with "command" has type stdio, not {kind}', fix='remove "type"')
     warn_unused(found, ("headers", "auth", "oauth"), reader=reader, why="it is for servers with a url")
     command = _command(found, reader)
-    arguments = _arguments(found["args"].value, reader) if "args" in found else ()
+    arguments = _arguments(found["args"].value, reader, program=command or "") if "args" in found else ()
     own = _env(found, reader)
     env = {**_env_file(found, reader, taken=own), **own}
     cwd = reader.clean_text("cwd", found["cwd"].value) if "cwd" in found else None
@@ -79,7 +79,7 @@ def _command(found: Mapping[str, JsonProperty], reader: EntryReader) -> str | No
     return command
 
 
-def _arguments(node: JsonNode, reader: EntryReader) -> tuple[str, ...]:
+def _arguments(node: JsonNode, reader: EntryReader, *, program: str) -> tuple[str, ...]:
     """Read the arguments; the value of an option whose name suggests a secret is not shown."""
     items = reader.list_of("args", node)
     found: list[str] = []
@@ -99,6 +99,10 @@ def _arguments(node: JsonNode, reader: EntryReader) -> tuple[str, ...]:
             reader.mark_secret(text)
         if named and text is not None and "=" in text:
             reader.mark_secret(text.partition("=")[2])
+        # ``-pVALUE`` is a password of some programs.
+        line = f"{program} {text}" if text is not None and text.startswith("-p") else ""
+        for span in find_secrets(line):
+            reader.mark_secret(line[span.start : span.end])
         secret = named and written.startswith("-") and "=" not in written
         if space := hidden_space(written.strip()):
             reader.report_warning(f"args[{at}]", item.line, f"the value has {space}")
@@ -227,6 +231,8 @@ def _url(member: JsonProperty, reader: EntryReader) -> str | None:
     for name, value in parse_qsl(parts.query):
         if names_secret(name, setting=True):
             reader.mark_secret(value)
+    for segment in secret_path_segments(url):
+        reader.mark_secret(segment)
     reader.check_bare(member.name, node)
     return url
 

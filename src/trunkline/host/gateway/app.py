@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from trunkline.auth.verifiers import ServerAuth
+    from trunkline.connection import Exchange
     from trunkline.host.gateway.metrics import GatewayMetrics
     from trunkline.host.gateway.worker_links import WorkerLinks
     from trunkline.protocol.rate_limit import RateLimit
@@ -46,6 +47,10 @@ __all__ = [
     "listen_address",
     "serve",
 ]
+
+
+_HOLD_SECONDS = 1.0  # A client sends its first request as soon as it has started the process.
+_ANSWER_SECONDS = 0.01  # The answer is encoded and written in well under a millisecond of processor time.
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -232,10 +237,27 @@ async def _serve_stdio(assembly: Assembly, options: ServeOptions) -> None:
     try:
         if started is not None:
             started("stdio", None)
+        _release_starts(assembly, gateway)
         async with _measured(assembly, options.get("metrics"), [gateway]):
             await gateway.run_async("stdio")
     finally:
         await gateway.aclose()
+
+
+def _release_starts(assembly: Assembly, gateway: Gateway) -> None:
+    """Begin the held starts of servers once the client's first request is answered, or if none arrives.
+
+    On a busy machine the processes of the servers would delay the answer by seconds, and some clients wait for five.
+    """
+    loop, release = asyncio.get_running_loop(), assembly.core.supervisor.release_starts
+    loop.call_later(_HOLD_SECONDS, release)
+    for method in ("initialize", "server/discover"):
+
+        def answer(exchange: Exchange, params: Any, handler: Any = gateway.handlers[method]) -> Any:
+            loop.call_later(_ANSWER_SECONDS, release)
+            return handler(exchange, params)
+
+        gateway.handlers[method] = answer
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ Request validation, eras, sessions and lists are the server's; the path from a c
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -79,8 +79,6 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-#: How long a list waits for what servers list only to clients with certain capabilities.
-_LEARN_SECONDS = 10.0
 
 
 class Gateway(Server):
@@ -144,7 +142,7 @@ class Gateway(Server):
                 "logging/setLevel": self._sets_level,
             }
         )
-        self.handlers.update({method: self._after_first_lists(self.handlers[method]) for method in _LISTS})
+        self.handlers.update({method: self._after_first_lists(method) for method in _LISTS})
         self._refresh()
         self._unfollow = core.follow_catalog(self._catalog_changed)
         self._unfollow_resources = core.follow_resources(self._resource_changed)
@@ -265,16 +263,21 @@ class Gateway(Server):
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
-    def _after_first_lists(self, handler: Callable[[Exchange, Any], Any]) -> Callable[[Exchange, Any], Any]:
+    def _after_first_lists(self, method: str) -> Callable[[Exchange, Any], Any]:
         """Return a handler that first waits, for a bounded time, for servers that start for the first time.
 
-        Many clients list once, and the stateless era has no ``initialize`` that could wait in its place.
+        Many clients list once, and the stateless era has no ``initialize`` that could wait in its place. Some give up
+        after five seconds, so one bound holds for both waits.
         """
+        handler, kind = self.handlers[method], method.partition("/")[0]
 
         async def handle(exchange: Exchange, params: Any) -> Any:
-            await self.core.first_lists(self.options.servers)
-            answer = handler(exchange, params)
-            return await answer if inspect.isawaitable(answer) else answer
+            now = asyncio.get_running_loop().time
+            deadline = now() + self.core.list_seconds
+            with self.hub.waiting(exchange.admitted.caller.session, kind):
+                await self.core.first_lists(self.options.servers)
+                await self._learn_views(exchange, deadline - now())
+            return await handler(exchange, params)
 
         return handle
 
@@ -284,9 +287,7 @@ class Gateway(Server):
         For the server that the name itself points to, it waits as long as a call to it would.
         """
         meant = name.partition(DEFAULT_NAMING.joiner)[0]
-        if (upstream := self.core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
-            await upstream.wait_for_start()
-        await self.core.first_lists(self.options.servers, fresh=True)
+        await self.core.find_late(meant if self._in_profile(meant) else None, self.options.servers)
 
     async def wait_for_resource(self, uri: str) -> None:
         """Wait for servers that are starting, if this URI belongs to none of those that are known."""
@@ -298,7 +299,6 @@ class Gateway(Server):
 
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
-        await self._learn_views(exchange)
         if not self._meta_tools:
             return self._page("tools/list", exchange, params)
         # The descriptions of the search tools name the other tools, so they depend on the caller.
@@ -315,16 +315,15 @@ class Gateway(Server):
 
     def _lists(self, method: str) -> Callable[[Exchange, t.PaginatedRequestParams], Awaitable[Any]]:
         async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
-            await self._learn_views(exchange)
             return self._page(method, exchange, params)
 
         return lists
 
-    async def _learn_views(self, exchange: Exchange) -> None:
-        """Load what servers list only to clients with these capabilities; see ``SessionViews.learn``."""
+    async def _learn_views(self, exchange: Exchange, seconds: float) -> None:
+        """Load what servers list only to clients with these capabilities; see ``SessionViews.list_extras``."""
         capabilities = exchange.admitted.caller.capabilities
         if ConnectionNeeds.of(capabilities, logs=False).shows_more:
-            await self.core.views.list_extras(self.sessions.session(exchange), capabilities, _LEARN_SECONDS)
+            await self.core.views.list_extras(self.sessions.session(exchange), capabilities, seconds)
 
     def _page(self, method: str, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
@@ -358,7 +357,7 @@ class Gateway(Server):
         if not by_proxy and self._entry("tool", params.name) is None:
             # Its server may still be starting, or may list it only to clients with these capabilities.
             await self._wait_for_server(params.name)
-            await self._learn_views(exchange)
+            await self._learn_views(exchange, self.core.list_seconds)
         if by_proxy:
             meant = self._tool_search.inner_call(arguments, lambda item: self._sees(caller, item))
             if isinstance(meant, t.CallToolResult):
@@ -492,6 +491,7 @@ class Gateway(Server):
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
         self.sessions.session(exchange).log_level = params.level
+        await self.subscriptions.refresh(session_of(exchange))
         return t.EmptyResult()
 
     # --- what the handlers share -------------------------------------------------------------------------------------

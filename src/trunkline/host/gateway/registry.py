@@ -8,6 +8,7 @@ gateway.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -38,6 +39,7 @@ from trunkline.host.upstreams.catalog.names import outer_uri
 from trunkline.host.upstreams.catalog.search import (
     CALL_TOOL,
     SEARCH_TOOL,
+    CatalogExposure,
     SearchIndex,
     SearchMode,
     choose_exposure,
@@ -61,7 +63,6 @@ __all__ = [
     "ToolSearch",
     "ToolSearchResult",
     "error_for_client",
-    "is_not_found",
     "joined_instructions",
     "not_found",
     "rewrite_result",
@@ -83,12 +84,6 @@ def error_for_client(error: Exception, server: str) -> RequestFailed | None:
     if isinstance(error, LinkError | RemoteProtocolError | MissingCapability | VerificationError):
         return RequestFailed(f"Server {server!r}: {_reason(error)}")
     return None
-
-
-def is_not_found(error: RequestFailed, uri: str) -> bool:
-    """Return True if an error means, in either era, that the server has no such resource."""
-    said = error.data.get("uri") if isinstance(error.data, dict) else None
-    return isinstance(error, ResourceNotFound) or (isinstance(error, InvalidParams) and said == uri)
 
 
 def not_found(caller: Caller, outer: str) -> RequestFailed:
@@ -274,6 +269,8 @@ def _rewrite_block(block: Any, server: str) -> Any:
     return block
 
 
+log = logging.getLogger("trunkline.host")
+
 # Per session: more would fill the very window that the search is meant to spare.
 _MOST_LISTED = 64
 
@@ -330,9 +327,25 @@ class ToolSearch:
             share=self._options.share,
             always=frozenset(name for name, each in upstreams.items() if each.entry.settings.always_load),
         )
+        self._log_choice(exposure, len(tools))
         self._searched, self._index, self._all = exposure.searched, None, tools
         self._hidden = {item.wire: item for item in tools} if exposure.searched else {}
         return [*exposure.listed, *(item for item in everything if item.kind != "tool" or not item.for_model)]
+
+    def _log_choice(self, exposure: CatalogExposure, count: int) -> None:
+        """Log what was chosen when it changes; a client that lists once sees two tools instead of all."""
+        if exposure.searched == self._searched:
+            return
+        where = f" in profile {self._options.profile}" if self._options.profile else ""
+        size = f"{count} tools{where} (about {exposure.tokens:,} tokens)"
+        if not exposure.searched:
+            log.info("%s: all are listed again", size)
+        elif self._options.search == "auto":
+            log.warning(
+                "%s: two search tools are listed in their place, because there are %s; --search off lists all",
+                size,
+                exposure.reason,
+            )
 
     def meta_tools(self) -> dict[str, MetaTool]:
         """Return the two search tools, if the catalog is searched, with generic descriptions."""

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams, RequestFailed, ResourceNotFound
-from trunkline.host.gateway.registry import is_not_found, not_found, without_pages
+from trunkline.errors import InvalidParams, ResourceNotFound
+from trunkline.host.gateway.registry import not_found, without_pages
 from trunkline.host.upstreams.catalog.names import inner_uri, outer_uri
 from trunkline.protocol.apps import declares_apps
 from trunkline.protocol.caller import Caller
@@ -68,9 +68,7 @@ def resource_handlers(gateway: Gateway, run_for: RunFor) -> dict[str, Callable[[
                 return await gateway.core.skills.read_main_file(skill, requester)
             try:
                 return await gateway.core.read_resource(server, uri, item, requester)
-            except RequestFailed as error:
-                if not is_not_found(error, uri):
-                    raise
+            except ResourceNotFound as error:
                 raise not_found(exchange.admitted.caller, params.uri) from error
 
         capabilities = exchange.admitted.caller.capabilities

@@ -51,7 +51,7 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     search: str = "auto"
     #: For ``auto``: the size of the model's context window, and the share of it above which tools are searched.
     window_tokens: int = 200_000
-    share: float = 0.10
+    share: float = 0.25
     #: All callers are the user's own (loopback and one token), so that answers may outlive the session. Over stdio
     #: this is known without it.
     own_user: bool = False

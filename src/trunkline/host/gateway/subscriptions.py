@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from trunkline.client.client import Client
 from trunkline.errors import MissingCapability, TrunklineError
 from trunkline.host.core import HostCore
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.names import inner_uri, outer_uri
-from trunkline.host.upstreams.routing.channels import ConnectionNeeds
-from trunkline.host.upstreams.routing.connection_pool import prefers_handshake
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds, allowed_needs, prefers_handshake
+from trunkline.host.upstreams.routing.connection_pool import DedicatedConnection
 from trunkline.host.upstreams.supervision.upstream import Upstream
-from trunkline.protocol.caller import Caller
+from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.revisions import NEWEST, find_revision
-from trunkline.server.subscriptions import ChangeHub, ChangeListener
+from trunkline.server.subscriptions import ChangeHub, ChangeListener, ChangeNotice
 
 __all__ = ["GatewayHub", "GatewaySubscriptions", "SubscriptionOwner", "UpstreamSubscriptions", "WatchedResource"]
 
@@ -37,26 +39,60 @@ _LONGEST_PAUSE = 60.0  # A server that comes back is subscribed to within a minu
 class GatewayHub(ChangeHub):
     """Delivers changes to the gateway's clients, and reports when one leaves."""
 
-    __slots__ = ("_on_leave", "on_join")
+    __slots__ = ("_on_leave", "_unread", "_waiting", "on_join")
 
     def __init__(self, on_leave: Callable[[ChangeListener], None]) -> None:
         """Start empty; ``on_leave`` is called when a sink is detached."""
         super().__init__()
         self._on_leave = on_leave
+        #: The kinds of lists that each handshake session has not read yet.
+        self._unread: dict[Session | None, set[str]] = {}
+        #: The sessions whose list requests wait for servers.
+        self._waiting: list[Session] = []
         #: Called when a listener is attached.
         self.on_join: Callable[[ChangeListener], None] = lambda listener: None
 
     def attach(self, listener: ChangeListener) -> None:
         """Attach a listener, and report it."""
         super().attach(listener)
+        session = getattr(listener, "session", None)
+        if session is not None and self.relay is None:
+            # With a relay the session's lists may be read at another worker.
+            self._unread[session] = {"tools", "prompts", "resources"}
         self.on_join(listener)
 
     def detach(self, sink: ChangeListener) -> None:
         """Detach a sink, and report it."""
         known = sink in self._listeners
         super().detach(sink)
+        self._unread.pop(getattr(sink, "session", None), None)
         if known:
             self._on_leave(sink)
+
+    @contextmanager
+    def waiting(self, session: Session | None, kind: str) -> Iterator[None]:
+        """Notify a client of no changes of lists that it has not read while its list request waits for servers.
+
+        The list that it gets has them. Some clients (Semantic Kernel) load a changed list before they read on, and so
+        never read the response to their own list request.
+        """
+        if session is None or session not in self._unread:
+            yield
+            return
+        self._waiting.append(session)
+        try:
+            yield
+            # What changed until now is in the list, which is built next.
+            self._deliver()
+            self._unread.get(session, set()).discard(kind)
+        finally:
+            self._waiting.remove(session)
+
+    def listeners(self, notice: ChangeNotice | None = None) -> tuple[ChangeListener, ...]:
+        """Return the current listeners; with a notice, those that are notified of it."""
+        kind = None if notice is None else notice[0]
+        skipped = {session for session in self._waiting if kind in self._unread.get(session, ())}
+        return tuple(sink for sink in self._listeners if getattr(sink, "session", None) not in skipped)
 
 
 class SubscriptionOwner(NamedTuple):
@@ -66,6 +102,11 @@ class SubscriptionOwner(NamedTuple):
     needs: ConnectionNeeds
     #: Whether it is the session of a handshake client.
     is_handshake: bool = False
+
+    def needs_at(self, upstream: Upstream) -> ConnectionNeeds:
+        """Return what its calls to a server need now; a client may set a log level after it subscribed."""
+        needs = replace(self.needs, logs=self.session.log_level is not None)
+        return allowed_needs(upstream.entry.settings, needs, upstream.offering)
 
 
 class WatchedResource(NamedTuple):
@@ -83,14 +124,25 @@ _WatchKey: TypeAlias = tuple[str, SubscriptionOwner | None]
 class UpstreamSubscriptions:
     """The subscriptions at upstream servers."""
 
-    def __init__(self, upstreams: Callable[[], Mapping[str, Upstream]], tell: Callable[[str], None]) -> None:
-        """Watch servers of ``upstreams``; ``tell`` is called with the gateway URI of each changed resource."""
-        self._upstreams = upstreams
+    def __init__(self, core: HostCore, tell: Callable[[str], None]) -> None:
+        """Watch servers of a host; ``tell`` is called with the gateway URI of each changed resource."""
+        self._core = core
         self._tell = tell
         self._watched: dict[_WatchKey, tuple[frozenset[str], asyncio.Task[None]]] = {}
         #: Set while the subscription at a server is active.
         self._active: dict[_WatchKey, asyncio.Event] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+
+    def resolve(self, server: str, uri: str, owner: SubscriptionOwner) -> WatchedResource | None:
+        """Return the resource to watch, on the connection that the owner's calls use; None if there is no server."""
+        upstream = self._core.supervisor.upstreams.get(server)
+        if upstream is None:
+            return None
+        needs = owner.needs_at(upstream)
+        revision = find_revision("" if upstream.offering is None else upstream.offering.revision) or NEWEST
+        handshake = revision.handshake or (owner.is_handshake and prefers_handshake(upstream, needs))
+        is_dedicated = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
+        return WatchedResource(server, uri, owner if is_dedicated else None)
 
     def follow(self, resources: Iterable[WatchedResource]) -> None:
         """Replace the set of watched resources."""
@@ -140,11 +192,13 @@ class UpstreamSubscriptions:
     ) -> None:
         server, owner = key
         pause = _FIRST_PAUSE
-        while (upstream := self._upstreams().get(server)) is not None:
+        while (upstream := self._core.supervisor.upstreams.get(server)) is not None:
             try:
-                client, hold = await _client(upstream, owner)
-                with upstream.track_call(), hold:
-                    async with client.listen(uris=sorted(uris)) as changes:
+                with upstream.track_call():
+                    async with (
+                        self._client(upstream, owner) as client,
+                        client.listen(uris=sorted(uris)) as changes,
+                    ):
                         active.set()
                         if before is not None:
                             before.cancel()
@@ -166,21 +220,24 @@ class UpstreamSubscriptions:
             for uri in uris:
                 self._tell(outer_uri(server, uri))
 
+    @asynccontextmanager
+    async def _client(self, upstream: Upstream, owner: SubscriptionOwner | None) -> AsyncIterator[Client]:
+        """Open the client that the owner's calls use: the changes that they make are announced there."""
+        connection = None if owner is None else await self._dedicated(upstream, owner)
+        if owner is None or connection is None:
+            yield await upstream.connected_client()
+            return
+        with connection.hold_open():
+            yield await self._core.router.open_connection(owner.session, connection)
 
-async def _client(upstream: Upstream, owner: SubscriptionOwner | None) -> tuple[Client, AbstractContextManager[object]]:
-    """Return the client to subscribe on, and a context manager that keeps it open meanwhile."""
-    if owner is None:
-        return await upstream.connected_client(), nullcontext()
-    roots, needs = upstream.entry.settings.roots, owner.needs.within(upstream.entry.settings.asks)
-    own = None if roots is None else lambda: list(roots)
-    if owner.is_handshake and prefers_handshake(upstream, needs):
-        handshake_connection = await owner.session.connections.find_handshake(upstream, needs, roots=own)
-        if handshake_connection is not None:
-            return await handshake_connection.open(), handshake_connection.hold_open()
-        if upstream.entry.settings.share != "session" and not needs.logs:
-            return await upstream.connected_client(), nullcontext()
-    connection = owner.session.connections.find(upstream, needs, roots=own)
-    return await connection.open(), connection.hold_open()
+    async def _dedicated(self, upstream: Upstream, owner: SubscriptionOwner) -> DedicatedConnection | None:
+        """Return the connection of the owner's calls; None if the server refuses the handshake and they share one."""
+        router, needs = self._core.router, owner.needs_at(upstream)
+        if owner.is_handshake and prefers_handshake(upstream, needs):
+            connection = await router.find_handshake(owner.session, upstream, needs)
+            if connection is not None or not router.needs_dedicated(upstream, needs, handshake=False):
+                return connection
+        return router.find_dedicated(owner.session, upstream, needs)
 
 
 class GatewaySubscriptions:
@@ -190,7 +247,7 @@ class GatewaySubscriptions:
         """Start empty; ``serves`` returns whether a server is served here, ``notify`` reports a changed gateway URI."""
         self._core = core
         self._serves = serves
-        self._upstream = UpstreamSubscriptions(lambda: core.supervisor.upstreams, notify)
+        self._upstream = UpstreamSubscriptions(core, notify)
         #: The URIs that each session and each listener is subscribed to, and on whose connection.
         self._subscribers: dict[object, tuple[SubscriptionOwner, Callable[[], Iterable[str]]]] = {}
         self._following = False
@@ -205,11 +262,18 @@ class GatewaySubscriptions:
         added: Iterable[str],
     ) -> None:
         """Subscribe at the servers to what ``uris`` returns, and wait until the ``added`` ones are active."""
-        needs = ConnectionNeeds.of(caller.capabilities, logs=session.log_level is not None)
+        needs = ConnectionNeeds.of(caller.capabilities, logs=False)
         owner = SubscriptionOwner(session, needs, caller.revision.handshake)
         self._subscribers[subscriber] = (owner, uris)
         self._follow()
         await self._upstream.wait_until_active(self._watched(owner, added), _SUBSCRIBE_SECONDS)
+
+    async def refresh(self, subscriber: object) -> None:
+        """Called when the calls of a subscriber may use another connection; wait until its subscriptions do, too."""
+        if (entry := self._subscribers.get(subscriber)) is not None:
+            owner, uris = entry
+            self._follow()
+            await self._upstream.wait_until_active(self._watched(owner, uris()), _SUBSCRIBE_SECONDS)
 
     def has(self, subscriber: object) -> bool:
         """Return whether a session or a listener is subscribed to anything here."""
@@ -237,17 +301,7 @@ class GatewaySubscriptions:
         )
 
     def _watched(self, owner: SubscriptionOwner, uris: Iterable[str]) -> Iterator[WatchedResource]:
-        """Yield the resources behind these gateway URIs; unknown and unserved ones are skipped.
-
-        ``owner`` is set where the upstream needs a dedicated connection.
-        """
-        parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
-        for pair in (inner_uri(uri, parts) for uri in uris):
-            if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
-                continue
-            revision = find_revision(parts[pair[0]].offering.revision) or NEWEST
-            upstream = upstreams[pair[0]]
-            needs = owner.needs.within(upstream.entry.settings.asks)
-            handshake = revision.handshake or (owner.is_handshake and prefers_handshake(upstream, needs))
-            alone = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
-            yield WatchedResource(*pair, owner if alone else None)
+        """Yield the resources behind these gateway URIs; unknown and unserved ones are skipped."""
+        for pair in (inner_uri(uri, self._core.catalog.parts) for uri in uris):
+            if pair is not None and self._serves(pair[0]) and (watched := self._upstream.resolve(*pair, owner)):
+                yield watched

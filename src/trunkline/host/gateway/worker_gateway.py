@@ -113,6 +113,7 @@ class WorkerGateway(Gateway):
         await own.store.set_log_level(params.level)
         session.log_level = params.level
         await shared.save()
+        await self.subscriptions.refresh(own)
         return t.EmptyResult()
 
     def _joined(self, listener: ChangeListener) -> None:

@@ -46,6 +46,8 @@ class _Interpreter(NamedTuple):
     module: str = "(?!)"
     #: Whether other words may come first: variables, subcommands, or another interpreter.
     wraps: bool = False
+    #: Whether the file may be followed by the name of an object in it, ``FILE:OBJECT``.
+    names_object: bool = False
 
 
 _INTERPRETERS = (
@@ -60,6 +62,7 @@ _INTERPRETERS = (
     _Interpreter("bun|deno", "-e|--eval|eval", wraps=True),
     _Interpreter("uv", module="-m|--module", wraps=True),
     _Interpreter("dotnet|env|nice|nohup|timeout|sudo|doas", wraps=True),
+    _Interpreter("trunkline|fastmcp|mcp", module="-m", wraps=True, names_object=True),
 )
 # Options that name an additional file to run.
 _LOADING = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader", "--preload"})
@@ -80,19 +83,29 @@ def executed_code(words: Sequence[str], cwd: str) -> Iterator[tuple[Literal["cod
         return
     before = ""
     for at, word in enumerate(words[1:], 1):
-        if kind.wraps and find_interpreter(word) is not None:
+        if kind.wraps and (wrapped := find_interpreter(word)) is not None:
+            program = os.path.join(cwd, word)
+            # A runner is a script itself, which may be one of the project.
+            if wrapped.names_object and os.path.isfile(program):
+                yield "file", os.path.realpath(program)
             yield from executed_code(words[at:], cwd)
             return
         if re.fullmatch(kind.code, word):
             yield "code", f"{program_name(words[0])} {word}"
             return
         if re.fullmatch(kind.module, word):
+            runner = find_interpreter(words[at + 1]) if at + 1 < len(words) else None
+            if runner is not None and runner.names_object:
+                # ``python -m trunkline run FILE``: the module runs a file as the program of that name does.
+                yield from executed_code(words[at + 1 :], cwd)
             return
         if before == "--directory":
             cwd = os.path.join(cwd, word)
         option = word.startswith("-")
         name, _, value = word.partition("=") if option else (before, "", word)
         path = os.path.join(cwd, value)
+        if kind.names_object and not os.path.exists(path):
+            path = path.rpartition(":")[0]
         is_file = bool(value) and os.path.isfile(path) and (not option or name in _LOADING)
         if is_file:
             yield "file", os.path.realpath(path)

@@ -2,9 +2,9 @@
 
 ``settings`` parses the sandbox of an entry; ``backends`` (bubblewrap, Landlock, containers) detects what can be used
 here; ``file_access`` determines which files a server needs and may use; ``launch`` chooses a backend and builds the
-``LaunchPlan``. Two programs run in their own process: ``enter_sandbox`` enters a sandbox and becomes the server;
-``run_container`` runs beside a container and removes it at the end. Nothing here decides what may be called: a
-sandboxed server is authorized like any other.
+``LaunchPlan``; ``hints`` explains failures by what was kept from the server. Two programs run in their own process:
+``enter_sandbox`` enters a sandbox and becomes the server; ``run_container`` runs beside a container and removes it at
+the end. Nothing here decides what may be called: a sandboxed server is authorized like any other.
 """
 
 from __future__ import annotations

@@ -8,16 +8,25 @@ server could choose what the next start gives access to.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from trunkline.host.config.model import ServerEntry
-from trunkline.host.integrity.fingerprints import executed_code
+from trunkline.host.integrity.fingerprints import executed_code, find_interpreter
 from trunkline.host.sandbox.settings import SandboxSettings
 
-__all__ = ["DEVICES", "SYSTEM", "FileAccess", "SandboxLocations", "find_file_access", "is_within", "root_path"]
+__all__ = [
+    "DEVICES",
+    "SYSTEM",
+    "FileAccess",
+    "SandboxLocations",
+    "find_file_access",
+    "is_within",
+    "root_path",
+]
 
 #: The parts of the system that programs need, as far as they exist: programs, libraries, certificates, name services,
 #: facts about the machine. None of it belongs to the user.
@@ -123,9 +132,10 @@ def _program_files(
     entry: ServerEntry, program: str, *, writable: Sequence[str], locations: SandboxLocations, notes: list[str]
 ) -> Iterator[str]:
     """Yield the paths that the server's own program needs, each also with links resolved."""
-    for path in dict.fromkeys(
-        (*_of_program(program, locations), *_of_code(entry, writable, locations=locations, notes=notes))
-    ):
+    programs = [path for each in _programs(entry, program, locations) for path in _of_program(each, locations)]
+    code = _of_code(entry, writable, locations=locations, notes=notes)
+    sources = _editable_sources(programs, writable, locations, notes)
+    for path in dict.fromkeys((*programs, *code, *sources)):
         real = os.path.realpath(path)
         # These were not configured explicitly, so they are left out if they overlap the host's own folders.
         overlaps = any(is_within(real, place) or is_within(place, real) for place in locations.protected)
@@ -199,6 +209,20 @@ def _links(path: str) -> Iterator[str]:
 # --- what the program needs ------------------------------------------------------------------------------------------
 
 
+def _programs(entry: ServerEntry, program: str, locations: SandboxLocations) -> Iterator[str]:
+    """Yield the program, and the one that a wrapper such as ``env`` starts."""
+    from shutil import which
+
+    yield program
+    words = entry.command or ("",)
+    kind = find_interpreter(words[0])
+    for word in words[1:] if kind is not None and kind.wraps else ():
+        name = os.path.join(entry.cwd or locations.cwd, word) if "/" in word else word
+        if (wrapped := which(name, path=locations.environ.get("PATH"))) is not None:
+            yield wrapped
+            return
+
+
 def _of_program(program: str, locations: SandboxLocations) -> Iterator[str]:
     """Yield the program, what is installed with it, and its interpreter if it is a script."""
     for hop in _hops(program):
@@ -208,7 +232,67 @@ def _of_program(program: str, locations: SandboxLocations) -> Iterator[str]:
             yield from (os.path.join(os.path.dirname(folder), name) for name in _BESIDE_BIN)
     interpreter = _interpreter_of(program, locations)
     if interpreter is not None and interpreter != program:
+        script = os.path.realpath(program)
+        if os.path.basename(os.path.dirname(script)) != "bin":
+            # A script of a Node package, started by its link in ``node_modules/.bin``.
+            yield from _of_script(script, locations, [])
         yield from _of_program(interpreter, locations)
+
+
+def _editable_sources(
+    programs: Iterable[str], writable: Sequence[str], locations: SandboxLocations, notes: list[str]
+) -> Iterator[str]:
+    """Yield the folders that a Python environment adds to its path: those of editable installs (``pip install -e``)."""
+    from glob import escape, glob
+
+    installations = dict.fromkeys(
+        os.path.dirname(folder)
+        for folder, name in map(os.path.split, programs)
+        if os.path.basename(folder) == "bin" and name.startswith(("python", "pypy"))
+    )
+    # Debian's Python has a second folder of packages, in /usr/local.
+    libraries = [f"{escape(prefix)}{beside}/lib" for prefix in installations for beside in ("", "/local")]
+    for file in (file for library in libraries for file in sorted(glob(f"{library}/py*/*-packages/*.pth"))):
+        for path in _paths_of_pth(file):
+            if _in_any(file, writable) or _planted(file, writable):
+                notes.append(f'{path} is left out of the sandbox: the server can change {file}; list it under "read"')
+            elif is_within(locations.home, os.path.realpath(path)):
+                notes.append(f"{path}, which {file} names, is left out of the sandbox: it contains your home folder")
+            else:
+                yield path
+
+
+def _paths_of_pth(file: str) -> Iterator[str]:
+    """Yield the existing paths in a ``.pth`` file, and those in the import finders that it installs."""
+    packages = os.path.dirname(file)
+    for line in _source_text(file).splitlines():
+        if line.startswith(("import ", "import\t")):
+            for module in re.findall(r"\b(\w*editable\w*)\b", line):
+                yield from _paths_of_finder(os.path.join(packages, f"{module}.py"))
+        elif line.strip() and not line.startswith("#") and os.path.exists(path := os.path.join(packages, line.strip())):
+            yield path
+
+
+def _paths_of_finder(file: str) -> Iterator[str]:
+    """Yield the existing absolute paths among the constants of an import finder, such as those of setuptools."""
+    import ast
+
+    try:
+        tree = ast.parse(_source_text(file))
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and os.path.isabs(node.value):
+            # A single module is named without its ending.
+            yield from (path for path in (node.value, f"{node.value}.py") if os.path.exists(path))
+
+
+def _source_text(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as source:
+            return source.read()
+    except OSError:
+        return ""
 
 
 def _hops(path: str) -> Iterator[str]:
@@ -226,11 +310,14 @@ def _interpreter_of(program: str, locations: SandboxLocations) -> str | None:
 
     try:
         with open(program, "rb") as file:
-            first = file.readline(512)
+            first, second = file.readline(512), file.readline(512)
     except OSError:
         return None
     if not first.startswith(b"#!"):
         return None
+    if second.startswith(b"'''exec' "):
+        # How installers name an interpreter whose path is too long for the first line: it is beside the script.
+        return os.path.join(os.path.dirname(os.path.realpath(program)), "python")
     words = [word for word in os.fsdecode(first[2:]).split() if word != "-S"]
     if words and os.path.basename(words[0]) == "env":
         return which(words[1], path=locations.environ.get("PATH")) if len(words) > 1 else None
@@ -258,14 +345,16 @@ def _of_code(
 
 def _named(words: Sequence[str], cwd: str) -> Iterator[str]:
     """Yield every path that the words of a command may refer to."""
-    values = [value for word in words[1:] for value in (word, word.partition("=")[2]) if value]
+    values = [value for word in words[1:] for value in (word, word.partition("=")[2], word.rpartition(":")[0]) if value]
     folders = [cwd, *(path for value in values if os.path.isdir(path := os.path.join(cwd, value)))]
     yield from (os.path.join(folder, value) for folder in folders for value in values)
 
 
 def _of_script(file: str, locations: SandboxLocations, notes: list[str]) -> Iterator[str]:
-    """Yield a script, its folder and the folder of its package; never a whole home directory."""
+    """Yield a script, its folder, the folder of its package and its Node modules; never a whole home directory."""
     yield file
+    if not file.endswith(".py"):
+        yield from _node_modules(file, locations)
     above = os.path.dirname(file)
     if is_within(locations.home, above):
         notes.append(
@@ -279,6 +368,22 @@ def _of_script(file: str, locations: SandboxLocations, notes: list[str]) -> Iter
         if any(os.path.exists(os.path.join(above, mark)) for mark in _PACKAGE_MARKS):
             yield above
             return
+        above = os.path.dirname(above)
+
+
+def _node_modules(file: str, locations: SandboxLocations) -> Iterator[str]:
+    """Yield the folders above a script in which Node looks for modules, and the packages that are linked there."""
+    from glob import escape, glob
+
+    above = os.path.dirname(file)
+    while above != os.path.dirname(above) and not _is_world_writable(above):
+        modules = os.path.join(above, "node_modules")
+        if os.path.isdir(modules):
+            yield modules
+            # Links lead to the packages of a workspace, and to those of ``npm link``.
+            for package in (*glob(f"{escape(modules)}/*"), *glob(f"{escape(modules)}/@*/*")):
+                if os.path.islink(package) and not is_within(locations.home, os.path.realpath(package)):
+                    yield package
         above = os.path.dirname(above)
 
 

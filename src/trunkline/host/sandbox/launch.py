@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -33,7 +33,14 @@ from trunkline.host.sandbox.backends import (
     landlock_ruleset,
 )
 from trunkline.host.sandbox.enter_sandbox import pack
-from trunkline.host.sandbox.file_access import PROC, FileAccess, SandboxLocations, find_file_access, is_within
+from trunkline.host.sandbox.file_access import (
+    PROC,
+    FileAccess,
+    SandboxLocations,
+    find_file_access,
+    is_within,
+)
+from trunkline.host.sandbox.hints import SandboxHints
 from trunkline.host.sandbox.seccomp import seccomp_filter
 from trunkline.host.sandbox.settings import SandboxSettings, parse_sandbox
 from trunkline.transports.process import find_interpreter, find_program
@@ -62,6 +69,12 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     #: What was configured and is not available.
     missing: tuple[str, ...] = ()
+    #: Returns the sandbox as a text, with what it kept from a server with this output; None if nothing is hidden.
+    describe: Callable[[str], str] | None = None
+    #: Returns only what was kept from the server, empty if nothing.
+    explain: Callable[[str], str] | None = None
+    #: What the server can reach.
+    reach: str = ""
 
     @property
     def remark(self) -> str | None:
@@ -307,7 +320,24 @@ def _entered_launch(start: _Start, made: AppliedSandbox, more: Mapping[str, Any]
         made=made,
         notes=start.notes,
         missing=start.missing,
+        **({} if made == "limits" else _explanations(start, made)),
     )
+
+
+def _explanations(start: _Start, made: AppliedSandbox) -> dict[str, Any]:
+    """Return the members of a plan that explain failures."""
+    locations = start.locations
+    hints = SandboxHints(
+        made=made,
+        # The server's private folder is not hidden from it.
+        access=replace(start.access, write=(*start.access.write, locations.private)),
+        cwd=start.entry.cwd or locations.cwd,
+        home=locations.home,
+        private_home=start.home if start.env["HOME"] == start.home else locations.home,
+        passed=frozenset(start.env),
+        withheld=frozenset(locations.environ) - frozenset(start.env),
+    )
+    return {"describe": hints.describe, "explain": hints.find, "reach": hints.reach()}
 
 
 def _filter(sandbox: SandboxSettings, capabilities: Capabilities) -> str | None:
@@ -368,4 +398,6 @@ def _container_launch(
         cwd=None,
         made="container",
         notes=(*access.notes, *_notes(entry, access)),
+        describe=lambda output: "its sandbox (container)",
+        reach="the files of its image, and its roots",
     )

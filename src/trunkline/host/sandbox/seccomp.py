@@ -10,6 +10,8 @@ Landlock and a separate view of the file system do not cover these ways out:
   surely as a signal. Such a call is allowed for process 0 only, the caller itself. The filter cannot know the caller's
   own id, so a program that names itself by id is denied as well.
 - *System V IPC and POSIX message queues* have keys instead of paths, and the kernel's *keyrings* belong to the user.
+- *Extended attributes*: Landlock does not cover setting and removing them, so a server could mark any file of the user.
+  The error is that of a file system without them, which programs that copy files ignore.
 - *Watches*: ``inotify`` takes a path, which a filter cannot read, so either all of it is denied or none. A watch on a
   whole file system (``fanotify``) is always denied.
 
@@ -58,6 +60,14 @@ _GENERIC: Mapping[str, int] = MappingProxyType(
         "inotify_init1": 26,
         "inotify_add_watch": 27,
         "io_uring_setup": 425,
+        "setxattr": 5,
+        "lsetxattr": 6,
+        "fsetxattr": 7,
+        "removexattr": 14,
+        "lremovexattr": 15,
+        "fremovexattr": 16,
+        "setxattrat": 463,
+        "removexattrat": 466,
     }
 )
 _X86_64: Mapping[str, int] = MappingProxyType(
@@ -92,6 +102,14 @@ _X86_64: Mapping[str, int] = MappingProxyType(
         "inotify_init1": 294,
         "inotify_add_watch": 254,
         "io_uring_setup": 425,
+        "setxattr": 188,
+        "lsetxattr": 189,
+        "fsetxattr": 190,
+        "removexattr": 197,
+        "lremovexattr": 198,
+        "fremovexattr": 199,
+        "setxattrat": 463,
+        "removexattrat": 466,
     }
 )
 
@@ -104,6 +122,10 @@ ARCHITECTURES: Mapping[str, tuple[int, Mapping[str, int]]] = MappingProxyType(
 _ALWAYS_REFUSED = (
     *("add_key", "request_key", "keyctl", "fanotify_init", "mq_open", "mq_unlink"),
     *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl"),
+)
+_ATTRIBUTES = (
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
 )
 _WATCHES = ("inotify_init", "inotify_init1", "inotify_add_watch")
 # The first argument is the process.
@@ -123,6 +145,7 @@ _ALLOW = 0x7FFF0000  # SECCOMP_RET_ALLOW.
 _REFUSE = 0x00050000 | errno.EACCES
 _NOT_YOURS = 0x00050000 | errno.EPERM
 _UNKNOWN = 0x00050000 | errno.ENOSYS
+_UNSUPPORTED = 0x00050000 | errno.EOPNOTSUPP
 
 
 def _step(code: int, value: int, then: int = 0, *, otherwise: int = 0) -> bytes:
@@ -151,6 +174,7 @@ def seccomp_filter(machine: str, *, network: bool, sockets: bool, watch: bool) -
             _return_if(_AT_LEAST, _X32, _UNKNOWN),
             _return_if(_EQUAL, numbers["io_uring_setup"], _UNKNOWN),
             *(_return_if(_EQUAL, numbers[name], _REFUSE) for name in refused if name in numbers),
+            *(_return_if(_EQUAL, numbers[name], _UNSUPPORTED) for name in _ATTRIBUTES),
             *(_if_call(numbers[name], _own_process()) for name in _OF_A_PROCESS),
             *(_if_call(numbers[name], _own_processes(*kinds)) for name, kinds in _OF_A_KIND.items()),
             _if_call(numbers["socket"], _socket(network=network, sockets=sockets)),

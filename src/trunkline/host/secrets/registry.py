@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, quote_plus
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from trunkline.host.authorization.policy.patterns import parse_pointer
@@ -74,6 +75,14 @@ class SecretRegistry:
     def holds(self, text: str) -> bool:
         """Return True if a text contains a known secret."""
         return self._pattern is not None and self._pattern.search(text) is not None
+
+    def may_occur_in(self, raw: Any) -> bool:
+        """Return True if the strings of JSON text may contain a known secret; False for other values than ``Raw``."""
+        if self._pattern is None or not isinstance(raw, Raw):
+            return False
+        # With an escape in it, a string may be written in many ways.
+        text = str(bytes(raw), "utf-8")
+        return "\\" in text or self.holds(text)
 
     def redaction(self, *, pointers: Iterable[str] = (), text_length: int = 1024) -> Redaction:
         """Return the redaction of known secrets and of whatever looks like one, for values that are stored; cached."""

@@ -47,12 +47,13 @@ __all__ = [
 _MOST_FIELDS = 100  # More than a person fills in.
 _LONGEST_TEXT = 20_000  # Some pages of text; more is not read before a form is filled in.
 
-_NEGATED = re.compile(
+# Compiled when the first form arrives: that takes longer than importing the rest of this module.
+_NEGATED = (
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
     r"(?: (?:a|an|any|the|your|my|need|needs|enter|type|provide|put|ask|asks|for|share|send|include|use|to|is))*"
     rf" {ASKED_SECRET}\b"
 )
-_ASKED = re.compile(
+_ASKED = (
     r"\b(?:enter|provide|type|paste|supply|give|share|send|input|insert|submit|tell|need|needs|require|requires|confirm"
     rf"|what is|your)\b(?: \w+){{0,6}}? {ASKED_SECRET}\b|{ASKED_IN_OTHER_SCRIPTS}"
 )
@@ -124,7 +125,7 @@ def credentials_in(message: str, schema: dict[str, Any]) -> tuple[str, ...]:
         if isinstance(field, dict) and _is_free(field)
     }
     found = [name for name, field in free.items() if _asks(name, field)]
-    if not found and free and _ASKED.search(_without_negations(message)):
+    if not found and free and re.search(_ASKED, _without_negations(message)):
         found = ["the message"]
     return tuple(found)
 
@@ -145,7 +146,7 @@ def _asks(name: str, field: dict[str, Any]) -> bool:
 
 def _without_negations(text: str) -> str:
     """Return the words of a text without negated mentions ("never enter your password")."""
-    return _NEGATED.sub(" ", _words(text))
+    return re.sub(_NEGATED, " ", _words(text))
 
 
 def _words(text: str) -> str:

@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.host.authorization.policy.support import HOME, policy
+from tests.host.authorization.policy.support import policy
 from trunkline.errors import ConfigError
 from trunkline.host.authorization.policy import (
-    PathContext,
     Predicate,
     Rule,
     ToolHints,
     load_policy,
     local_path_context,
-    parse_policy,
 )
 from trunkline.host.config.model import ServerEntry, Source
 
@@ -106,14 +104,6 @@ def test_a_rule_may_say_all_there_is() -> None:
     )
 
 
-def test_a_policy_without_rules_is_one() -> None:
-    assert policy("").rules == ()
-
-
-def test_the_tests_of_a_policy_are_no_rules() -> None:
-    assert policy('[[test]]\nserver = "a"\n').rules == ()
-
-
 @pytest.mark.parametrize(
     ("line", "kinds"),
     [
@@ -153,19 +143,14 @@ RULE = '[[rule]]\neffect = "deny"\n'
 MISTAKES: list[tuple[str, str, str]] = [
     # of the file
     ("no toml", "= 1\n", "p.toml:1: not valid TOML: "),
-    ("no toml below", '[[rule]]\neffect = "deny\n', "p.toml:2: not valid TOML: "),
     ("unknown table", "\n[[rules]]\n", "p.toml:2: unknown table 'rules': did you mean [[rule]]?"),
-    ("odd table", "x = 1\n", "p.toml:1: unknown table 'x': the tables are [[redact]], [[rule]], [[test]]"),
     ("one bracket", '[rule]\neffect = "deny"\n', "p.toml:1: rule: write [[rule]], with double brackets"),
-    ("no tables", "rule = [1]\n", "p.toml:1: rule: write [[rule]], with double brackets"),
     # of a member
     ("unknown member", RULE + 'tol = "x"\n', "p.toml:3: unknown key 'tol': did you mean 'tool'?"),
     ("odd member", RULE + "zzz = 1\n", "p.toml:3: unknown key 'zzz'; the keys are annotations, caller, "),
     ("no effect", '[[rule]]\ntool = "x"\n', "p.toml:1: a rule needs an effect: add effect = "),
     ("effect", '[[rule]]\neffect = "denny"\n', "p.toml:2: effect: 'denny' is not valid: did you mean 'deny'?"),
-    ("effect type", "[[rule]]\neffect = 5\n", "p.toml:2: effect: 5 is not valid: write one of allow, ask, deny"),
     ("name", RULE + "name = 5\n", "p.toml:3: name: write a string in quotes, not 5"),
-    ("empty name", RULE + 'name = ""\n', "p.toml:3: name: write a string in quotes, not ''"),
     (
         "no servers",
         RULE + "server = []\n",
@@ -173,12 +158,9 @@ MISTAKES: list[tuple[str, str, str]] = [
     ),
     ("glob", RULE + 'tool = "a**"\n', "p.toml:3: tool: 'a**' has '**': a single '*' matches any text already"),
     ("tier", RULE + 'tier = "usr"\n', "p.toml:3: tier: 'usr' is not valid: did you mean 'user'?"),
-    ("tier type", RULE + "tier = true\n", "p.toml:3: tier: True is not valid: write one of managed, user, default"),
     ("kind", RULE + 'kind = "tools"\n', "p.toml:3: kind: 'tools' is not valid: did you mean 'tool'?"),
-    ("caller", RULE + 'caller = "modle"\n', "p.toml:3: caller: 'modle' is not valid: did you mean 'model'?"),
     ("tainted", RULE + 'tainted = "yes"\n', "p.toml:3: tainted: write true or false, not 'yes'"),
     ("expires", RULE + 'expires = "soon"\n', "p.toml:3: expires: write a date as YYYY-MM-DD, not 'soon'"),
-    ("expires type", RULE + "expires = 5\n", "p.toml:3: expires: write a date as YYYY-MM-DD, not 5"),
     ("expires time", RULE + "expires = 10:00:00\n", "p.toml:3: expires: write a date as YYYY-MM-DD, not "),
     ("hints", RULE + "annotations = true\n", "p.toml:3: annotations: write a table { ... }, not True"),
     ("no hints", RULE + "annotations = {}\n", "p.toml:3: annotations: it has no hint"),
@@ -187,11 +169,9 @@ MISTAKES: list[tuple[str, str, str]] = [
         RULE + "annotations = { readOnly = true }\n",
         "p.toml:3: annotations: unknown key 'readOnly': did you mean 'read_only'?",
     ),
-    ("hint value", RULE + "annotations = { read_only = 1 }\n", "annotations: read_only: write true or false, not 1"),
     # of predicates
     ("when", RULE + 'when = { arg = "/a" }\n', "p.toml:3: when: write a list of predicates"),
     ("when empty", RULE + "when = []\n", "p.toml:3: when: write a list of predicates"),
-    ("when inner", RULE + "when = [1]\n", "p.toml:3: when: write a table { ... }, not 1"),
     ("no arg", RULE + "when = [{ absent = true }]\n", "p.toml:3: when: a predicate needs the argument it is about"),
     ("arg type", RULE + "when = [{ arg = 5, absent = true }]\n", "when: arg: write a JSON pointer such as '/path'"),
     (
@@ -208,17 +188,10 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("unknown test", RULE + 'when = [{ arg = "/a", globb = "x" }]\n', "when: unknown key 'globb': did you mean"),
     ("absent", RULE + 'when = [{ arg = "/a", absent = false }]\n', "when: absent: write true, or leave it out"),
     ("min", RULE + 'when = [{ arg = "/a", min = "1" }]\n', "when: min: write a number, not '1'"),
-    ("min truth", RULE + 'when = [{ arg = "/a", min = true }]\n', "when: min: write a number, not True"),
     ("min nan", RULE + 'when = [{ arg = "/a", min = nan }]\n', "when: min: write a number, not nan"),
-    ("range", RULE + 'when = [{ arg = "/a", min = 2, max = 1 }]\n', "when: no number is at least 2 and at most 1"),
     ("one of", RULE + 'when = [{ arg = "/a", one_of = [] }]\n', "when: one_of: write a list [ ... ] of values"),
-    ("one of text", RULE + 'when = [{ arg = "/a", one_of = "x" }]\n', "when: one_of: write a list [ ... ] of values"),
     ("date", RULE + 'when = [{ arg = "/a", equals = 2001-01-01 }]\n', "is not a JSON value: write it in quotes"),
-    ("inner date", RULE + 'when = [{ arg = "/a", equals = { b = [2001-01-01] } }]\n', "is not a JSON value"),
     ("folder", RULE + 'when = [{ arg = "/a", within = "work" }]\n', "when: 'work' is not an absolute path"),
-    ("hosts", RULE + 'when = [{ arg = "/a", host_in = "http://a" }]\n', "when: 'http://a' is not a host"),
-    ("type", RULE + 'when = [{ arg = "/a", type = "text" }]\n', "when: 'text' is not a JSON type"),
-    ("regex", RULE + 'when = [{ arg = "/a", regex = "(" }]\n', "when: '(' is not a valid RE2 pattern"),
     # of a rule as a whole
     ("two targets", RULE + 'tool = "a"\nuri = "b"\n', "p.toml:4: it has both tool and uri: write a rule for each"),
     (
@@ -236,7 +209,6 @@ MISTAKES: list[tuple[str, str, str]] = [
         '[[rule]]\neffect = "allow"\nserver = "*"\n',
         "p.toml:3: server: a rule that allows may not use the pattern '*': name each server; only ask and deny may",
     ),
-    ("allow glob", '[[rule]]\neffect = "allow"\nserver = ["a", "b?"]\n', "may not use the pattern 'b?'"),
     (
         "message",
         '[[rule]]\neffect = "ask"\nmessage = "No."\n',
@@ -267,7 +239,6 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("redact arg", '[[redact]]\narg = "a"\n', "p.toml:2: arg: 'a' is not a JSON pointer: write '/a'"),
     ("redact uri", '[[redact]]\nuri = "a:*"\narg = "/a"\n', "p.toml:2: uri: a resource has no arguments to hide"),
     ("redact kind", '[[redact]]\nkind = "roots"\narg = "/a"\n', "p.toml:2: kind: 'roots' is not valid"),
-    ("redact member", '[[redact]]\nargs = "/a"\n', "p.toml:2: unknown key 'args': did you mean 'arg'?"),
 ]
 
 
@@ -310,11 +281,6 @@ def test_a_text_that_is_nested_without_end_is_refused() -> None:
         policy("x = " + "[" * 100_000)
 
 
-def test_without_a_home_a_tilde_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"p\.toml:3: when: '~/a': the home folder '~' is not known"):
-        parse_policy(RULE + 'when = [{ arg = "/a", within = "~/a" }]\n', file="p.toml")
-
-
 def test_without_its_engine_a_regex_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     assert "p.toml:3: when: regex needs the linear-time engine RE2: pip install 'trunkline[host]'" in _refusal(
@@ -333,11 +299,6 @@ def test_a_file_is_read_with_the_paths_of_this_machine(tmp_path: Path, monkeypat
     assert rules.rules[0].where == f"{file}:1"
     assert rules.path_context.home == str(tmp_path)
     assert rules.path_context.resolve is os.path.realpath
-
-
-def test_a_file_may_be_read_with_other_paths(tmp_path: Path) -> None:
-    (tmp_path / "p.toml").write_text("", encoding="utf-8")
-    assert load_policy(tmp_path / "p.toml", path_context=PathContext(home=HOME)).path_context.home == HOME
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Deciding: order, tiers, conditions, hints, lists, explanations, and what cannot be evaluated."""
+"""Deciding: order, tiers, conditions, hints, lists, explanations, defaults, and what cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.host.authorization.policy.support import HOME, decide, make_act, policy
+from tests.host.authorization.policy.support import HOME, make_act, policy
 from trunkline.host.authorization.policy import (
     DEFAULT_POLICY,
     Act,
@@ -20,6 +20,7 @@ from trunkline.host.authorization.policy import (
     Rule,
     ToolHints,
 )
+from trunkline.host.authorization.policy.decisions import effective_hints
 
 EFFECTS = ("allow", "ask", "deny")
 EXAMPLE = """
@@ -38,19 +39,6 @@ def _rule(name: str, effect: Any, **given: Any) -> Rule:
 # --- which rule decides ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "effect"),
-    [("/home/me/work/a", "allow"), ("/home/me/work/../.ssh/id", "ask"), ("/etc/passwd", "ask")],
-)
-def test_the_example_of_the_design_does_what_it_says(path: str, effect: str) -> None:
-    assert decide(EXAMPLE, make_act("files/read_text", {"path": path})).effect == effect
-
-
-def test_a_decision_names_the_rule_and_its_place() -> None:
-    decision = decide(EXAMPLE, make_act("files/read_text", {"path": f"{HOME}/work/a"}))
-    assert (decision.rule, decision.reason) == ("p.toml:2", "rule p.toml:2 allows")
-
-
 @pytest.mark.parametrize("order", [("allow", "ask", "deny"), ("deny", "ask", "allow")])
 def test_within_a_tier_deny_beats_ask_beats_allow_whatever_the_order(order: tuple[str, ...]) -> None:
     whole = [_rule(each, each, servers=("s",)) for each in order]
@@ -58,14 +46,10 @@ def test_within_a_tier_deny_beats_ask_beats_allow_whatever_the_order(order: tupl
     assert Policy([each for each in whole if each.name != "deny"]).decide(make_act("s/t")).rule == "ask"
 
 
-@pytest.mark.parametrize(("high", "low"), list(product(EFFECTS, EFFECTS)))
+@pytest.mark.parametrize(("high", "low"), [("allow", "deny"), ("ask", "allow"), ("deny", "ask")])
 def test_the_highest_tier_with_a_rule_that_holds_decides(high: Any, low: Any) -> None:
     rules = [_rule("low", low), _rule("high", high, tier=1), _rule("other", "deny", tier=2, servers=("x",))]
     assert Policy(rules).decide(make_act("s/t")).rule == "high"
-
-
-def test_of_rules_that_say_the_same_the_first_decides() -> None:
-    assert Policy([_rule("one", "deny"), _rule("two", "deny")]).decide(make_act()).rule == "one"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +83,7 @@ def test_of_rules_that_say_the_same_the_first_decides() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("effect", ["allow", "deny"])
 def test_a_rule_holds_if_all_it_says_is_so(given: dict[str, Any], fits: bool, effect: Any) -> None:
     act = make_act(
         arguments={"a": 1},
@@ -118,18 +102,6 @@ def test_a_rule_holds_if_all_it_says_is_so(given: dict[str, Any], fits: bool, ef
 def test_no_principal_in_a_rule_matches_an_anonymous_caller(field: str) -> None:
     rule = _rule("it", "deny", **{field: ("*",)})
     assert Policy([rule]).decide(make_act()).rule != "it"
-
-
-def test_only_who_is_denied_gets_a_message_and_only_the_one_that_is_set() -> None:
-    text = '[[rule]]\neffect = "deny"\ntool = "a"\nmessage = "Ask Bo."\n[[rule]]\neffect = "deny"\ntool = "b"\n'
-    assert decide(text, make_act("s/a")).message == "Ask Bo."
-    assert decide(text, make_act("s/b")).message is None
-
-
-@pytest.mark.parametrize("name", ["__class__", "constructor", "__proto__", "", "a/b", "\x1b[31m"])
-def test_any_name_is_an_ordinary_name(name: str) -> None:
-    assert Policy([_rule("it", "deny", names=("other",))]).decide(make_act(f"s/{name}")).effect == "ask"
-    assert Policy([_rule("it", "deny", servers=("s",))]).decide(make_act(f"s/{name}")).rule == "it"
 
 
 # --- what is not known -----------------------------------------------------------------------------------------------
@@ -157,15 +129,6 @@ def test_a_question_that_may_not_hold_does_not_hide_a_denial_below() -> None:
     act = replace(make_act(), arguments=None)
     assert Policy(rules).decide(act).rule == "sure"
     assert Policy(rules).is_visible(act) is True
-
-
-def test_a_question_that_may_hold_is_asked_where_the_rest_allows() -> None:
-    rules = [
-        _rule("maybe", "ask", tier=1, when=CONDITIONAL),
-        _rule("second", "ask", tier=1, when=CONDITIONAL),
-        _rule("sure", "allow"),
-    ]
-    assert Policy(rules).decide(replace(make_act(), arguments=None)).rule == "maybe"
 
 
 def test_only_what_is_denied_whatever_the_arguments_is_not_seen() -> None:
@@ -242,13 +205,6 @@ def test_a_lie_about_reading_opens_nothing() -> None:
     assert Policy([rule]).decide(replace(act, trusted=True)).effect == "allow"
 
 
-def test_what_an_untrusted_server_admits_is_believed() -> None:
-    rule = _rule("closed", "deny", annotations=ToolHints(open_world=False))
-    act = make_act(annotations=ToolHints(open_world=False))
-    assert Policy([rule]).decide(act).rule == "closed"
-    assert Policy([rule]).decide(replace(act, annotations=ToolHints())).effect == "ask"
-
-
 def test_hints_of_an_untrusted_server_cannot_escape_a_rule() -> None:
     rule = _rule("destroyers", "deny", annotations=ToolHints(destructive=True))
     act = make_act(annotations=ToolHints(read_only=True, destructive=False))
@@ -267,19 +223,7 @@ def test_a_hint_that_meets_a_question_does_not_hide_a_denial_below() -> None:
 # --- resources -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "file:///home/me/work/../.ssh/id",
-        "file:///home/me/work/%2e%2e/.ssh/id",
-        "file:///home/me/work/..%2f.ssh/id",
-        "file:///home/me/work/..\\.ssh/id",
-        "file:/home/me/.ssh/id",
-        "file://127.0.0.1/home/me/.ssh/id",
-        "FILE://localhost/home/me/.ssh/id",
-        "file:///home/me/.ssh/id?x",
-    ],
-)
+@pytest.mark.parametrize("uri", ["file:///home/me/work/../.ssh/id", "file:/home/me/.ssh/id"])
 def test_no_spelling_of_a_uri_leads_out_of_what_is_allowed_or_past_what_is_denied(uri: str) -> None:
     rules = policy(
         '[[rule]]\nname = "work"\neffect = "allow"\nserver = "files"\nuri = "file:///home/me/work/*"\n'
@@ -287,17 +231,6 @@ def test_no_spelling_of_a_uri_leads_out_of_what_is_allowed_or_past_what_is_denie
     )
     assert rules.decide(make_act(f"files/{uri}", kind="resource")).rule == "keys"
     assert Policy(rules.rules[:1]).decide(make_act(f"files/{uri}", kind="resource")).rule != "work"
-
-
-def test_a_literal_uri_in_a_rule_matches_itself() -> None:
-    text = '[[rule]]\nname = "it"\neffect = "deny"\nuri = "memo:a/../b"\n'
-    assert decide(text, make_act("s/memo:a/../b", kind="resource")).rule == "it"
-
-
-def test_a_rule_about_all_resources_needs_no_uri() -> None:
-    text = '[[rule]]\nname = "it"\neffect = "deny"\nkind = "resource"\nserver = "s"\n'
-    assert decide(text, make_act("s/memo:x", kind="resource")).rule == "it"
-    assert decide(text, make_act("s/memo:x")).rule != "it"
 
 
 # --- what cannot be evaluated ----------------------------------------------------------------------------------------
@@ -428,3 +361,57 @@ def test_a_redaction_is_about_what_it_names(act: Act, matches: bool) -> None:
     rules = policy('[[redact]]\nserver = "mail"\ntool = "send*"\narg = "/password"\n')
     assert rules.redactions[0].matches(act) is matches
     assert rules.redactions[0].where == "p.toml:1"
+
+
+HINTS = (None, True, False)
+ALL_HINTS = [ToolHints(*each) for each in product(HINTS, repeat=4)]
+
+
+def _tool(hints: ToolHints, *, trusted: bool, tainted: bool) -> Act:
+    return make_act(annotations=hints, trusted=trusted, tainted=tainted)
+
+
+@pytest.mark.parametrize("tainted", [False, True], ids=["clean", "tainted"])
+def test_a_tool_of_an_untrusted_server_is_asked_about_whatever_it_says(tainted: bool) -> None:
+    decisions = {DEFAULT_POLICY.decide(_tool(hints, trusted=False, tainted=tainted)).effect for hints in ALL_HINTS}
+    assert decisions == {"ask"}
+
+
+@pytest.mark.parametrize(
+    ("read_only", "destructive", "open_world", "tainted", "effect"),
+    [
+        (True, None, None, False, "allow"),
+        (True, None, None, True, "ask"),
+        (True, None, True, False, "allow"),
+        (True, None, True, True, "ask"),
+        (True, None, False, True, "allow"),
+        (True, False, False, False, "allow"),
+        (True, True, False, False, "ask"),
+        (None, None, None, False, "ask"),
+        (False, False, False, False, "ask"),
+        (None, False, False, False, "ask"),
+    ],
+)
+def test_a_tool_of_a_trusted_server_is_allowed_only_if_it_reads(
+    read_only: bool | None, destructive: bool | None, open_world: bool | None, tainted: bool, effect: str
+) -> None:
+    hints = ToolHints(read_only=read_only, destructive=destructive, open_world=open_world)
+    assert DEFAULT_POLICY.decide(_tool(hints, trusted=True, tainted=tainted)).effect == effect
+
+
+@pytest.mark.parametrize("kind", ["resource", "prompt"])
+@pytest.mark.parametrize(("tainted", "effect"), [(False, "allow"), (True, "allow")])
+def test_resources_and_prompts_are_for_the_user_to_pick(kind: str, tainted: bool, effect: str) -> None:
+    assert DEFAULT_POLICY.decide(make_act(kind=kind, tainted=tainted)).effect == effect
+
+
+@pytest.mark.parametrize("kind", ["sampling", "elicitation", "roots"])
+@pytest.mark.parametrize("trusted", [False, True], ids=["untrusted", "trusted"])
+def test_a_question_of_a_server_is_reviewed(kind: str, trusted: bool) -> None:
+    assert DEFAULT_POLICY.decide(make_act(kind=kind, trusted=trusted, caller="server")).effect == "ask"
+
+
+def test_nothing_said_is_the_worst() -> None:
+    assert effective_hints(ToolHints()) == ToolHints(
+        read_only=False, destructive=True, idempotent=False, open_world=True
+    )

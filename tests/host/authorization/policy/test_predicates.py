@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.host.authorization.policy.support import make_act
 from trunkline.host.authorization.policy import PathContext, Predicate
 from trunkline.host.authorization.policy.decisions import ToolHints
 from trunkline.host.authorization.policy.locations import PathReader
-from trunkline.host.authorization.policy.predicates import TESTS, InvalidPredicate, compile_predicate
+from trunkline.host.authorization.policy.predicates import InvalidPredicate, compile_predicate
 
 PATHS = PathReader(PathContext(home="/home/me"))
 NONE = ToolHints()
@@ -41,8 +38,6 @@ ROWS: dict[str, tuple[Any, Any, Any, list[Any]]] = {
     "equals": ("main", "main", "dev", [5, None, True, ["main"]]),
     "one_of": (["a", 1], 1.0, "b", [None, True, ["a"], {}]),
 }
-#: Tests that judge every value; what passes, and what fails.
-ALWAYS: dict[str, tuple[Any, Any, Any]] = {"type": (["string", "integer"], 3, 3.5)}
 
 CELLS = [
     pytest.param(test, wanted, value, expected, id=f"{test}-{row}")
@@ -69,30 +64,21 @@ def test_not_turns_yes_and_no_round_and_nothing_else(
     assert _both(Predicate("/x", test, wanted, True), value) == (expected if value is NOTHING else turned)
 
 
-def test_every_test_has_its_cells() -> None:
-    assert {*ROWS, "type", "absent", "present"} == set(TESTS)
-
-
 @pytest.mark.parametrize(
-    ("value", "wanted", "is_one"),
+    ("wanted", "values", "others"),
     [
-        ("x", "string", True),
-        (1, "integer", True),
-        (1.0, "integer", True),
-        (1.5, "integer", False),
-        (1, "number", True),
-        (True, "number", False),
-        (True, "integer", False),
-        (True, "boolean", True),
-        (None, "null", True),
-        ([], "array", True),
-        ({}, "object", True),
-        ({}, "array", False),
-        (NOTHING, "null", False),
+        ("string", ["x"], [1, None]),
+        ("integer", [1, 1.0], [1.5, True]),
+        ("number", [1, 1.5], [True]),
+        ("boolean", [True], [1]),
+        ("null", [None], [NOTHING]),
+        ("array", [[]], [{}]),
+        ("object", [{}], [[]]),
     ],
 )
-def test_a_type_is_that_of_json(value: Any, wanted: str, is_one: bool) -> None:
-    assert _both(Predicate("/x", "type", [wanted]), value) == (is_one, is_one)
+def test_a_type_is_that_of_json(wanted: str, values: list[Any], others: list[Any]) -> None:
+    is_one = [_both(Predicate("/x", "type", [wanted]), value) for value in (*values, *others)]
+    assert is_one == [(True, True)] * len(values) + [(False, False)] * len(others)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +96,6 @@ def test_null_counts_as_there_or_not_there_whichever_is_worse(
     test: str, value: Any, expected: tuple[bool, bool]
 ) -> None:
     assert _both(Predicate("/x", test), value) == expected
-
-
-@pytest.mark.parametrize("value", [NOTHING, "x", None], ids=["missing", "there", "null"])
-def test_not_absent_is_present(value: Any) -> None:
-    assert _both(Predicate("/x", "absent", None, True), value) == _both(Predicate("/x", "present"), value)
 
 
 @pytest.mark.parametrize("test", ["absent", "present", "type"])
@@ -140,28 +121,12 @@ def test_of_several_values_all_must_pass_to_open_and_one_to_close(values: Any, e
     assert _both(Predicate("/x/*", "equals", "a"), values) == expected
 
 
-def test_more_values_than_are_examined_cannot_be_judged() -> None:
-    assert _both(Predicate("/x/*", "equals", "a"), ["a"] * 10_001) == (False, True)
-
-
-def test_the_whole_of_the_arguments_can_be_compared() -> None:
-    assert _holds(Predicate("", "equals", {"a": [1, {"b": True}]}), {"a": [1, {"b": True}]}, for_allow=True) is True
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [([1], [True]), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": "1"}), ([[]], [{}])],
 )
 def test_values_are_equal_only_if_they_are_equal_json(one: Any, other: Any) -> None:
     assert _both(Predicate("/x", "equals", one), other) == (False, False)
-
-
-_SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
-
-
-@given(st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=5))
-def test_a_value_equals_itself(value: Any) -> None:
-    assert _both(Predicate("/x", "equals", value), value) == (True, True)
 
 
 @pytest.mark.parametrize("arg", ["/x", "/x/*", ""], ids=["one", "many", "all"])
@@ -197,12 +162,6 @@ def test_what_a_test_cannot_be_made_of_is_refused(test: str, value: Any, said: s
         compile_predicate(Predicate("/x", test, value), for_allow=True, paths=PATHS)
 
 
-def test_without_its_engine_a_regex_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(InvalidPredicate, match=r"pip install 'trunkline\[host\]'"):
-        compile_predicate(Predicate("/x", "regex", "a"), for_allow=True, paths=PATHS)
-
-
 @pytest.mark.parametrize(
     ("pattern", "text", "fits"),
     [
@@ -223,14 +182,10 @@ def test_a_regex_fits_the_whole_text(pattern: str, text: str, fits: bool) -> Non
         (Predicate("/x", "within", ["~/a", "/b"]), "/x within '~/a', '/b'"),
         (Predicate("/x", "range", (1, None), True), "/x not at least 1"),
         (Predicate("/x", "range", (1, 2)), "/x at least 1 and at most 2"),
-        (Predicate("/x", "equals", "a"), "/x equal to 'a'"),
-        (Predicate("/x", "glob", ["a*"]), "/x like 'a*'"),
-        (Predicate("/x", "regex", "a+"), "/x matching 'a+'"),
         (Predicate("/x", "host_in", ["a.com"]), "/x a URL at 'a.com'"),
         (Predicate("/x", "one_of", [1, 2]), "/x one of 1, 2"),
         (Predicate("/x", "type", ["null"]), "/x of type 'null'"),
         (Predicate("/x", "absent"), "/x absent"),
-        (Predicate("/x", "present"), "/x present"),
         (Predicate("", "present"), "all arguments present"),
     ],
 )
@@ -249,20 +204,18 @@ def test_a_predicate_says_what_it_wants(predicate: Predicate, said: str) -> None
         " file:/etc/passwd",
     ],
 )
-@pytest.mark.parametrize(
-    ("test", "wanted"),
-    [
+def test_a_file_uri_in_an_argument_is_closed_in_every_spelling(value: str) -> None:
+    tests: list[tuple[str, Any]] = [
         ("glob", ["file:///etc/*"]),
         ("glob", ["file:/etc/*"]),
         ("equals", "file:///etc/passwd"),
         ("one_of", ["file://localhost/etc/passwd", 7]),
         ("regex", "file:///etc/.*"),
-    ],
-)
-def test_a_file_uri_in_an_argument_is_closed_in_every_spelling(test: str, wanted: Any, value: str) -> None:
-    assert _holds(Predicate("/x", test, wanted), {"x": value}, for_allow=False) is True
+    ]
+    open_ones = [test for test in tests if not _holds(Predicate("/x", *test), {"x": value}, for_allow=False)]
     # Turned round in a rule that allows, fitting closes as well.
-    assert _holds(Predicate("/x", test, wanted, True), {"x": value}, for_allow=True) is False
+    open_ones += [test for test in tests if _holds(Predicate("/x", *test, True), {"x": value}, for_allow=True)]
+    assert open_ones == []
 
 
 @pytest.mark.parametrize(

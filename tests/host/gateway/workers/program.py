@@ -1,4 +1,4 @@
-"""A stdio server behind the workers: ``python program.py NAME ERA``; it says which process it is."""
+"""A stdio server of one era behind a gateway: ``python program.py NAME ERA``; it says which process it is."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def make(name: str, era: str) -> Server:
 
     @made.tool
     async def count(ctx: Context, steps: int) -> int:
-        """Report each step."""
+        """Report and log each step."""
         for step in range(steps):
             await ctx.report_progress(step + 1, steps)
+            await ctx.info(f"step {step}")
         return steps
 
     @made.tool

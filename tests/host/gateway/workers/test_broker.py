@@ -236,6 +236,11 @@ async def test_a_worker_that_leaves_during_the_handshake_leaves_it_to_the_others
         "dedicatedIdle": 60,
         "era": "handshake",
     }
+    # A first run lists it, so that the second does not start it to do so.
+    go.touch()
+    async with stage({"one": slow}, tmp_path):
+        pass
+    go.unlink()
     async with stage({"one": slow}, tmp_path) as found, asyncio.timeout(SECONDS):
         left = asyncio.create_task(dedicated(found.workers[0], "session").__aenter__())
         await until(lambda: any(each.multiplexer.busy for each in found.broker._dedicated.values()))
@@ -262,9 +267,8 @@ async def test_a_worker_that_dies_before_it_is_welcome_leaves_the_process_to_the
             assert await _process(client) == process.multiplexer.pid
 
 
-@pytest.mark.parametrize("yields", [False, True])
 async def test_the_limit_of_dedicated_processes_holds_for_those_that_are_starting(
-    yields: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make(*given: Any, **options: Any) -> Client:
         client = make_client(*given, **options)
@@ -277,9 +281,8 @@ async def test_the_limit_of_dedicated_processes_holds_for_those_that_are_startin
         client._core.target = replace(target, open=open)
         return client
 
-    if yields:
-        # Others start meanwhile.
-        monkeypatch.setattr("trunkline.host.upstreams.broker.broker.make_client", make)
+    # Others start meanwhile.
+    monkeypatch.setattr("trunkline.host.upstreams.broker.broker.make_client", make)
     async with stage({"one": entry(dedicatedMost=2)}, tmp_path) as found, asyncio.timeout(SECONDS):
         await found.agreed("one", "ready")
         # Directly, since connections of workers could arrive one after the other.
@@ -317,7 +320,8 @@ async def _opened(open: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_hanging_server_is_found_and_restarted_for_all(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_hanging_server_is_found_and_restarted_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage({"one": entry(timeout=1, healthSeconds=0)}, tmp_path) as found:
         await found.agreed("one", "ready")
         pid = int(await _pid(found.workers[0]))

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.cli.support import run
+from tests.cli.support import Cli
 from tests.host.gateway.support import NEW
 from tests.host.gateway.workers.gateway_process import PROGRAM, GatewayProcess, gateway_process, process_name, until
 from tests.host.gateway.workers.test_workers import ELICITS, handshake_session
@@ -60,6 +60,7 @@ async def test_a_killed_server_is_restarted_once_for_all_workers(gateway: Gatewa
     assert len(pids) == 1
 
 
+@pytest.mark.slow
 async def test_sighup_replaces_the_workers_while_the_servers_and_sessions_go_on(gateway: GatewayProcess) -> None:
     config = gateway.folder / "project" / "mcp.json"
     entries = json.loads(config.read_text())
@@ -119,6 +120,7 @@ async def test_a_killed_broker_is_started_again_with_servers_and_workers(tmp_pat
         assert "the broker, which runs the stdio servers, was ended by signal 9" in " ".join(gateway.log.split())
 
 
+@pytest.mark.slow
 async def test_a_broken_file_is_not_reloaded_and_a_crashed_worker_has_the_last_good_one(tmp_path: Path) -> None:
     with gateway_process(tmp_path, workers=2) as gateway:
         config, policy = (tmp_path / "project" / name for name in ("mcp.json", "policy.toml"))
@@ -152,7 +154,7 @@ def test_options_that_cannot_be_combined_are_rejected(
     file.write_text('{"mcpServers": {}}')
 
     def refused(*more: str) -> str:
-        outcome = run(capsys, "serve", "-c", str(file), "--workers", "2", *more)
+        outcome = Cli(capsys, monkeypatch)("serve", "-c", str(file), "--workers", "2", *more)
         assert outcome.code != 0
         return outcome.err
 

@@ -60,8 +60,9 @@ async def handshake_session(
 async def test_each_server_runs_once_whichever_worker_serves(gateway: GatewayProcess) -> None:
     for name in ("one", "two", "new"):
         pids = {await gateway.call(f"{name}__pid") for _ in range(6)}
-        assert pids == {str(pid) for pid in gateway.servers(name)}
         assert len(pids) == 1
+        # Sessions of other tests may still have processes of their own.
+        assert pids <= {str(pid) for pid in gateway.servers(name)}
     assert len(gateway.workers()) == 3
 
 
@@ -159,17 +160,21 @@ async def test_changed_lists_are_announced_once_when_every_worker_has_them(gatew
             await gateway.call("new__grow")
             async with asyncio.timeout(30):
                 async for change in changes:
-                    if change.kind == "tools":
+                    # A test before this one may have changed a list as well.
+                    if change.kind == "tools" and "new__grown" in {each.name for each in await listener.list_tools()}:
                         break
             # Whichever worker is asked from now on has the new list.
             for _ in range(3):
                 async with gateway.client(NEW) as other:
                     assert "new__grown" in {each.name for each in await other.list_tools()}
-        assert (await events.message())["method"] == "notifications/tools/list_changed"
         await gateway.call("two__grow")
-        assert (await events.message())["method"] == "notifications/tools/list_changed"
-        _, listed = await client.post(machine, request("tools/list"))
-        assert "two__grown" in {each["name"] for each in listed["result"]["tools"]}
+        listed: set[str] = set()
+        async with asyncio.timeout(30):
+            while "two__grown" not in listed:
+                # Servers that have just started announce their lists, too.
+                await _message(events, method="notifications/tools/list_changed")
+                _, answer = await client.post(machine, request("tools/list"))
+                listed = {each["name"] for each in answer["result"]["tools"]}
 
 
 @BOTH_ERAS
@@ -209,7 +214,7 @@ async def test_untrusted_text_taints_a_session_at_every_worker(gateway: GatewayP
 async def test_tasks_limits_and_metrics_are_those_of_all_workers_together(tmp_path: Path) -> None:
     options = ("--task-after", "0.2", "--rate", "20", "--metrics", str(port := free_port()))
     servers = {"one": "handshake", "new": "stateless"}
-    with gateway_process(tmp_path, *options, servers=servers, settings={"concurrency": 2}) as gateway:
+    with gateway_process(tmp_path, *options, workers=2, servers=servers, settings={"concurrency": 2}) as gateway:
         for server in servers:
             await _poll_a_task(gateway, server)
         await asyncio.gather(*(gateway.call("one__nap", {"seconds": 0.1}) for _ in range(9)))
@@ -220,7 +225,7 @@ async def test_tasks_limits_and_metrics_are_those_of_all_workers_together(tmp_pa
         async with web_client() as client, client.http.get(f"http://127.0.0.1:{port}/metrics") as response:
             text = await response.text()
         assert 'trunkline_upstream_state{server="one",state="ready"} 1' in text
-        assert "trunkline_workers 3" in text
+        assert "trunkline_workers 2" in text
 
 
 async def _poll_a_task(gateway: GatewayProcess, server: str) -> None:
@@ -239,7 +244,7 @@ async def _poll_a_task(gateway: GatewayProcess, server: str) -> None:
 
     async with web_client() as client, asyncio.timeout(60):
         name = f"{server}__nap"
-        created = await post(client, "tools/call", name, {"name": name, "arguments": {"seconds": 1.0}})
+        created = await post(client, "tools/call", name, {"name": name, "arguments": {"seconds": 0.5}})
         id = created["taskId"]
         states: list[str] = []
         while len(states) < 3 or states[-1] == "working":

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import trunkline
 import trunkline.types as t
 from tests.host.integrity.pins.support import PinBench, tool
-from tests.support import run_async
-from trunkline.host.authorization.policy.policy import Policy
-from trunkline.host.host import Host
+from trunkline import Client, Server
 from trunkline.host.integrity.pins.definitions import canonical, exact_pin, pin_of
 from trunkline.host.integrity.pins.store import LockedPin, PinLock
 from trunkline.host.upstreams.catalog.catalog import Catalog
@@ -68,13 +64,6 @@ def test_the_mark_is_gone_once_the_change_is_accepted_or_taken_back(bench: PinBe
     assert changed(bench.files(CHANGED)) == {}
 
 
-def test_the_former_definition_is_a_change_once_another_was_accepted_in_its_place(bench: PinBench) -> None:
-    bench.files(tool())
-    bench.files(CHANGED)
-    bench.accept("files/read")
-    assert changed(bench.files(tool())) != {}
-
-
 def test_a_change_is_reported_once_with_the_difference_and_the_command(bench: PinBench) -> None:
     bench.files(tool())
     bench.told()
@@ -95,30 +84,6 @@ def test_instructions_that_changed_are_withheld_since_no_use_could_be_asked_abou
     assert "it is hidden until you accept it; run: trunkline pins accept files" in catalog.dropped[0].reason
     bench.accept("files")
     assert bench.files(instructions="Be long.").instructions == {"files": "Be long."}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "table"),
-    [
-        (
-            {"prompts": (t.Prompt(name="p", description="A."),)},
-            {"prompts": (t.Prompt(name="p", description="B."),)},
-            "prompts",
-        ),
-        (
-            {"templates": (t.ResourceTemplate(name="t", uri_template="x://{a}", description="A."),)},
-            {"templates": (t.ResourceTemplate(name="t", uri_template="x://{a}", description="B."),)},
-            "templates",
-        ),
-    ],
-    ids=["prompt", "template"],
-)
-def test_prompts_and_templates_are_marked_too(
-    before: dict[str, Any], after: dict[str, Any], table: str, bench: PinBench
-) -> None:
-    bench.files(**before)
-    (item,) = getattr(bench.files(**after), table).values()
-    assert item.changed == ("~ /description: [-A.-]{+B.+}",)
 
 
 def test_what_the_scan_hides_stays_hidden_and_what_it_flags_stays_flagged(bench: PinBench) -> None:
@@ -170,7 +135,7 @@ def test_a_lock_file_still_allows_only_what_is_in_it(bench: PinBench) -> None:
 
 
 def words(text: str) -> t.Tool:
-    return tool(description=f"Allowed: {text}. Ask first.")
+    return tool(description=f"Allowed are {text}. Ask first.")
 
 
 def test_after_a_reordering_was_accepted_any_order_is_the_same_tool(bench: PinBench) -> None:
@@ -183,7 +148,15 @@ def test_after_a_reordering_was_accepted_any_order_is_the_same_tool(bench: PinBe
         assert catalog.tools["files/read"].pin == pin_of(words("c, b, a"))
         assert catalog.tools["files/read"].definition == words(order)
     assert changed(bench.files(words("a, b, c, d"))) != {}
-    assert changed(bench.files(tool(description="Ask: a, b, c. Allowed first."))) != {}
+    assert changed(bench.files(tool(description="Ask are a, b, c. Allowed first."))) != {}
+
+
+def test_an_exact_accept_accepts_one_order_only(bench: PinBench) -> None:
+    bench.files(words("a, b, c"))
+    bench.files(words("c, b, a"))
+    bench.accept("files/read", exact=True)
+    assert changed(bench.files(words("c, b, a"))) == {}
+    assert changed(bench.files(words("b, c, a"))) != {}
 
 
 def test_any_order_is_not_accepted_with_another_change(bench: PinBench) -> None:
@@ -194,7 +167,7 @@ def test_any_order_is_not_accepted_with_another_change(bench: PinBench) -> None:
 
 
 def test_what_was_accepted_in_a_flagged_definition_is_not_flagged_in_another_order(bench: PinBench) -> None:
-    texts = [f"{FLAGGED.description} Allowed: {words}." for words in ("a, b, c", "c, b, a", "b, a, c")]
+    texts = [f"{FLAGGED.description} Allowed are {words}." for words in ("a, b, c", "c, b, a", "b, a, c")]
     bench.files(tool(description=texts[0]))
     assert bench.files(tool(description=texts[1])).tools["files/read"].flagged
     bench.accept("files/read")
@@ -234,57 +207,42 @@ def test_what_alternates_is_remembered_within_bounds(bench: PinBench) -> None:
 
 # --- revisions -------------------------------------------------------------------------------------------------------
 
-SERVER = """
-from trunkline import Server
-from trunkline.types import Icon
-server = Server("era", instructions="Be brief.")
-@server.tool(title="Count", icons=[Icon(src="https://example.com/a.png")], meta={"team": "x"})
+SERVER = Server("era", instructions="Be brief.")
+
+
+@SERVER.tool(title="Count", icons=[t.Icon(src="https://example.com/a.png")], meta={"team": "x"})
 def count(words: list[str], mode: str | None = None) -> int:
-    "Count words."
+    """Count words."""
     return len(words)
-@server.prompt(title="Greet")
+
+
+@SERVER.prompt(title="Greet")
 def greet(name: str) -> str:
-    "Say hello."
+    """Say hello."""
     return name
-@server.resource("x://{a}", title="A thing")
+
+
+@SERVER.resource("x://{a}", title="A thing")
 def thing(a: str) -> str:
-    "A thing."
+    """Return a thing."""
     return a
-server.run()
-"""
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "server.py"
-    path.write_text(SERVER)
-    return path
+async def _listed(bench: PinBench, revision: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the pins of what a server lists in a revision, and what the inspector has to say of it."""
+    async with Client(SERVER, revision=revision) as client:
+        tools, prompts = await client.list_tools(), await client.list_prompts()
+        templates = await client.list_resource_templates()
+    catalog = bench.files(*tools, prompts=tuple(prompts), templates=tuple(templates), revision=revision)
+    items = [*catalog.tools.values(), *catalog.prompts.values(), *catalog.templates.values()]
+    assert not any(item.changed for item in items)
+    return [item.pin for item in items], bench.told()
 
 
-async def _listed(script: Path, revision: str, folder: Path) -> tuple[dict[str, str], list[Any]]:
-    """Return the pins of what a server lists in a revision, and what the host has to say of it."""
-    entry = {"command": sys.executable, "args": [str(script)], "era": revision}
-    env = {"PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
-    async with Host.open(
-        {"era": {**entry, "env": env}}, folder=folder, policy=Policy(()), audit=False, wait_seconds=30.0
-    ) as host:
-        catalog = host.catalog
-        assert host.status()[0].era == revision
-        kinds = (catalog.tools, catalog.prompts, catalog.templates)
-        return {item.id: item.pin for table in kinds for item in table.values()}, host.inspected()
-
-
-def test_the_two_eras_list_the_same_pins(script: Path, tmp_path: Path) -> None:
-    found = [run_async(_listed(script, each, tmp_path / each))[0] for each in ("2025-11-25", "2026-07-28")]
-    assert found[0] == found[1]
-    assert len(found[0]) == 3
-
-
-@pytest.mark.parametrize("first", ["2025-11-25", "2026-07-28"])
-def test_no_revision_is_a_change_and_what_was_allowed_holds_in_each(first: str, script: Path, tmp_path: Path) -> None:
-    pins, _ = run_async(_listed(script, first, tmp_path))
-    for revision in REVISION_NAMES:
-        assert run_async(_listed(script, revision, tmp_path)) == (pins, []), revision
+async def test_no_revision_is_a_change_and_what_was_allowed_holds_in_each(bench: PinBench) -> None:
+    first = await _listed(bench, "2026-07-28")
+    assert (len(first[0]), first[1]) == (3, [])
+    assert [revision for revision in REVISION_NAMES if await _listed(bench, revision) != first] == []
 
 
 def test_members_that_an_older_revision_could_not_carry_are_asked_about(bench: PinBench) -> None:
@@ -328,12 +286,6 @@ def test_nothing_of_an_old_file_is_lost_or_asked_about(now: t.Tool, bench: PinBe
     assert changed(bench.files(now)) == {}
     assert bench.pin().pin == pin_of(now)
     assert bench.told() == []
-
-
-def test_a_change_since_an_old_file_was_written_is_noticed(bench: PinBench) -> None:
-    _old_file(bench, enum("b", "a"))
-    assert changed(bench.files(enum("b", "c"))) != {}
-    assert changed(bench.files(enum("a", "b"))) == {}
 
 
 def test_an_old_pin_without_its_definition_is_known_when_it_is_seen_unchanged(bench: PinBench) -> None:

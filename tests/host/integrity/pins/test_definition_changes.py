@@ -26,10 +26,6 @@ def lines(before: Any, after: Any) -> list[str]:
     return [str(change) for change in compare_definitions(before, after)]
 
 
-def test_equal_definitions_differ_in_nothing() -> None:
-    assert compare_definitions(TOOL, dict(TOOL)) == ()
-
-
 def test_words_that_came_and_went_are_marked() -> None:
     assert lines({"description": "Read a text file."}, {"description": "Read or write a file."}) == [
         "~ /description: Read {+or write +}a[- text-] file."

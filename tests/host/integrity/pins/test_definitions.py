@@ -33,10 +33,8 @@ CHANGES: list[Any] = [
     pytest.param({"inputSchema": {**WIRE["inputSchema"], "required": ["path"]}}, id="input-schema"),  # type: ignore[dict-item]
     pytest.param({"outputSchema": {"type": "object", "description": "x"}}, id="output-schema"),
     pytest.param({"annotations": {"readOnlyHint": True, "destructiveHint": True}}, id="annotation"),
-    pytest.param({"annotations": {"readOnlyHint": False}}, id="annotation-gone"),
     pytest.param({"icons": []}, id="icons"),
     pytest.param({"_meta": {"tags": ["file"]}}, id="meta"),
-    pytest.param({"_meta": {"tags": [True]}}, id="true-for-a-text"),
 ]
 
 
@@ -63,15 +61,6 @@ def test_the_order_of_members_never_matters() -> None:
     turned = {name: WIRE[name] for name in reversed(WIRE)}
     turned["inputSchema"] = {"properties": {"path": {"default": 1, "type": "string"}}, "type": "object"}
     assert pin_of(tool(turned)) == pin_of(tool(WIRE))
-
-
-def test_white_space_and_escapes_of_the_wire_never_matter() -> None:
-    spaced = json.dumps(WIRE, indent=3).replace("Deletes", "\\u0044eletes")
-    assert pin_of(msgspec.json.decode(spaced, type=t.Tool)) == pin_of(tool(WIRE))
-
-
-def test_the_order_of_a_list_matters() -> None:
-    assert pin_of(schema_with(["a", "b"])) != pin_of(schema_with(["b", "a"]))
 
 
 @pytest.mark.parametrize("written", [b"1.0", b"1e0", b"10E-1", b"1.000"])
@@ -112,6 +101,15 @@ def test_what_is_larger_than_allowed_has_no_pin() -> None:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FLAG = {"type": "boolean"}
 
+
+def _with_property(member: dict[str, Any]) -> dict[str, Any]:
+    return {"inputSchema": {"type": "object", "properties": {"a": member}}}
+
+
+def _wrapping(result: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"outputSchema": {"type": "object", "properties": {"result": result}, "required": ["result"], **more}}
+
+
 #: Two ways to write one tool.
 EQUAL: list[Any] = [
     pytest.param({"execution": {"taskSupport": "required"}}, {}, id="tasks"),
@@ -121,18 +119,16 @@ EQUAL: list[Any] = [
         id="required",
     ),
     pytest.param(
-        {"inputSchema": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}},
-        {"inputSchema": {"type": "object", "properties": {"a": {"type": ["null", "string"]}}}},
-        id="types",
+        _with_property({"type": ["string", "null"]}), _with_property({"type": ["null", "string"]}), id="types"
     ),
     pytest.param(
-        {"inputSchema": {"type": "object", "properties": {"a": {"enum": ["x", 1, None, {"b": [2, 1]}]}}}},
-        {"inputSchema": {"type": "object", "properties": {"a": {"enum": [{"b": [2, 1]}, None, "x", 1]}}}},
+        _with_property({"enum": ["x", 1, None, {"b": [2, 1]}]}),
+        _with_property({"enum": [{"b": [2, 1]}, None, "x", 1]}),
         id="enum",
     ),
     pytest.param(
-        {"inputSchema": {"type": "object", "$defs": {"A": {"anyOf": [{"items": {"enum": ["x", "y"]}}]}}}},
-        {"inputSchema": {"type": "object", "$defs": {"A": {"anyOf": [{"items": {"enum": ["y", "x"]}}]}}}},
+        _with_property({"$defs": {"A": {"anyOf": [{"items": {"enum": ["x", "y"]}}]}}}),
+        _with_property({"$defs": {"A": {"anyOf": [{"items": {"enum": ["y", "x"]}}]}}}),
         id="deep in a schema",
     ),
     pytest.param(
@@ -143,33 +139,15 @@ EQUAL: list[Any] = [
     pytest.param(
         {"inputSchema": {"type": "object", "$schema": DIALECT}}, {"inputSchema": {"type": "object"}}, id="dialect"
     ),
-    pytest.param(
-        {"outputSchema": FLAG},
-        {"outputSchema": {"type": "object", "properties": {"result": FLAG}, "required": ["result"]}},
-        id="an output that is wrapped",
-    ),
+    pytest.param({"outputSchema": FLAG}, _wrapping(FLAG), id="an output that is wrapped"),
     pytest.param(
         {"outputSchema": {"$ref": "#/$defs/A", "$defs": {"A": FLAG}}},
-        {
-            "outputSchema": {
-                "type": "object",
-                "properties": {"result": {"$ref": "#/$defs/A"}},
-                "required": ["result"],
-                "$defs": {"A": FLAG},
-            }
-        },
+        _wrapping({"$ref": "#/$defs/A"}, **{"$defs": {"A": FLAG}}),
         id="an output with definitions",
     ),
     pytest.param(
         {"outputSchema": FLAG},
-        {
-            "outputSchema": {
-                "type": "object",
-                "properties": {"result": FLAG},
-                "required": ["result"],
-                "x-fastmcp-wrap-result": True,
-            }
-        },
+        _wrapping(FLAG, **{"x-fastmcp-wrap-result": True}),
         id="an output that FastMCP wrapped",
     ),
 ]
@@ -180,10 +158,6 @@ def test_what_says_the_same_has_the_same_pin(one: dict[str, Any], other: dict[st
     assert pin_of(tool({**WIRE, **one})) == pin_of(tool({**WIRE, **other}))
 
 
-def _with_property(member: dict[str, Any]) -> dict[str, Any]:
-    return {"inputSchema": {"type": "object", "properties": {"a": member}}}
-
-
 #: Lists whose order may mean something, and texts in places that look like sets.
 DIFFERENT: list[Any] = [
     pytest.param(_with_property({"default": ["x", "y"]}), _with_property({"default": ["y", "x"]}), id="default"),
@@ -191,14 +165,6 @@ DIFFERENT: list[Any] = [
         _with_property({"default": {"enum": ["x", "y"], "required": ["a", "b"]}}),
         _with_property({"default": {"enum": ["y", "x"], "required": ["a", "b"]}}),
         id="a default that looks like a schema",
-    ),
-    pytest.param(
-        _with_property({"examples": [{"required": ["x", "y"]}]}),
-        _with_property({"examples": [{"required": ["y", "x"]}]}),
-        id="examples",
-    ),
-    pytest.param(
-        _with_property({"const": {"type": ["x", "y"]}}), _with_property({"const": {"type": ["y", "x"]}}), id="const"
     ),
     pytest.param(
         _with_property({"enum": [["x", "y"]]}), _with_property({"enum": [["y", "x"]]}), id="a list within an enum"
@@ -224,21 +190,10 @@ DIFFERENT: list[Any] = [
         {"inputSchema": {"type": "object"}},
         id="a dialect with a text in it",
     ),
+    pytest.param({"outputSchema": FLAG}, _wrapping(FLAG, title="Do it"), id="a wrapper that says something"),
     pytest.param(
         {"outputSchema": FLAG},
-        {"outputSchema": {"type": "object", "properties": {"result": FLAG}, "required": ["result"], "title": "Do it"}},
-        id="a wrapper that says something",
-    ),
-    pytest.param(
-        {"outputSchema": FLAG},
-        {
-            "outputSchema": {
-                "type": "object",
-                "properties": {"result": FLAG},
-                "required": ["result"],
-                "x-fastmcp-wrap-result": "read this",
-            }
-        },
+        _wrapping(FLAG, **{"x-fastmcp-wrap-result": "read this"}),
         id="a mark that says something",
     ),
 ]
@@ -253,19 +208,6 @@ def test_what_may_say_something_else_has_another_pin(one: dict[str, Any], other:
 def test_the_normal_form_of_json_is_that_of_the_definition(one: dict[str, Any]) -> None:
     wire = {**WIRE, **one}
     assert pin_of(tool(wire)) == exact_pin(normal_form(msgspec.to_builtins(tool(wire))))
-
-
-@pytest.mark.parametrize(
-    "definition",
-    [
-        t.Prompt(name="a", description="b"),
-        t.Resource(name="a", uri="x://a", description="b"),
-        t.ResourceTemplate(name="a", uri_template="x://{a}", description="b"),
-    ],
-    ids=["prompt", "resource", "template"],
-)
-def test_prompts_and_resources_are_pinned_too(definition: t.Prompt | t.Resource | t.ResourceTemplate) -> None:
-    assert pin_of(definition) != pin_of(msgspec.structs.replace(definition, description="c"))
 
 
 JSON = st.recursive(

@@ -28,12 +28,6 @@ def bench(tmp_path: Path) -> PinBench:
     return PinBench(tmp_path, pins="warn")
 
 
-@pytest.mark.parametrize("meta", [PANEL, FLAT, APP_ONLY])
-def test_a_page_is_part_of_a_pin(meta: dict[str, Any]) -> None:
-    assert pin_of(paged(meta)) != pin_of(paged(None))
-    assert pin_of(paged(meta)) != pin_of(paged(OTHER))
-
-
 def test_the_pin_without_a_page_is_that_of_the_same_tool_where_no_pages_are_shown() -> None:
     assert pin_without_page(paged(PANEL)) == pin_of(paged(None))
     assert pin_without_page(paged({**PANEL, "team": "maps"})) == pin_of(paged({"team": "maps"}))
@@ -72,12 +66,6 @@ def test_a_page_that_is_not_shown_is_no_change_and_another_page_is(
     assert bool(catalog.tools["files/read"].changed) is changed
 
 
-def test_nothing_else_may_change_with_the_page(bench: PinBench) -> None:
-    bench.files(paged(None))
-    changed = bench.files(paged(PANEL, description="Read a file, and send it.")).tools["files/read"].changed
-    assert any("description" in line for line in changed)
-
-
 def test_a_tool_with_its_page_has_the_pin_that_was_accepted_so_grants_apply(bench: PinBench) -> None:
     before = bench.files(paged(None)).tools["files/read"].pin
     item = bench.files(paged(PANEL)).tools["files/read"]
@@ -108,12 +96,6 @@ def test_what_is_known_of_a_page_outlives_the_process(bench: PinBench) -> None:
     bench.files(paged(PANEL))
     bench.restart()
     assert bench.files(paged(OTHER)).tools["files/read"].changed != ()
-
-
-def test_strict_pins_hide_a_tool_whose_page_changed(tmp_path: Path) -> None:
-    bench = PinBench(tmp_path, pins="strict")
-    bench.files(paged(PANEL))
-    assert "files/read" not in bench.files(paged(OTHER)).tools
 
 
 def test_a_definition_that_is_too_large_to_keep_still_has_its_page_checked(bench: PinBench) -> None:

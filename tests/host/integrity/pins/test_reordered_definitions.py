@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.host.integrity.pins.definitions import is_accepted_order, only_order_differs, reorderable_places
+from trunkline.host.integrity.pins.definitions import (
+    is_accepted_order,
+    only_listings_differ,
+    only_order_differs,
+    reorderable_places,
+)
 
 COMMANDS = ["ls", "cat", "pwd", "grep", "wc", "git-log", "~/bin/x"]
 
@@ -116,12 +121,6 @@ def test_elements_of_any_kind_are_distinguished(before: list[Any], after: list[A
     assert not only_order_differs(default([True]), default([1]))
 
 
-def test_instructions_are_texts_too() -> None:
-    free = reorderable_places("Tools: a, b, c", "Tools: c, a, b")
-    assert is_accepted_order(free, "Tools: c, a, b", "Tools: b, c, a")
-    assert not is_accepted_order(free, "Tools: c, a, b", "a: Tools, c, b")
-
-
 @given(st.text(max_size=60), st.randoms())
 def test_a_shuffled_text_is_within_what_it_frees(text: str, chance: random.Random) -> None:
     words = text.split(" ")
@@ -131,3 +130,22 @@ def test_a_shuffled_text_is_within_what_it_frees(text: str, chance: random.Rando
     if free:
         assert is_accepted_order(free, shuffled, text)
         assert is_accepted_order(free, shuffled, shuffled)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("Allowed: ls, cat, v1.2. Ask first.", "Allowed: v1.2, ls, cat. Ask first.", True),
+        ("Fields: {'a', 'b', 'c'}", "Fields: {'c', 'a', 'b'}", True),
+        ("a,b,c", "c,b,a", True),
+        ("Do: never delete, always ask, stop.", "Do: always delete, never ask, stop.", False),
+        ("delete nothing, ask, confirm.", "delete ask, nothing, confirm.", False),
+        ("a point (lat, lon)", "a point (lon, lat)", False),
+        ("one: a, a, b", "one: a, b, b", False),
+        (["a", "b", "c"], ["c", "b", "a"], True),
+        (["a b", "b", "c"], ["c", "b", "a b"], False),
+    ],
+    ids=["words", "set", "commas", "phrases", "first-of-a-phrase", "pair", "repeated", "list", "list-of-phrases"],
+)
+def test_only_listings_of_single_words_may_have_any_order_unasked(before: Any, after: Any, expected: bool) -> None:
+    assert only_listings_differ({"description": before}, {"description": after}) is expected

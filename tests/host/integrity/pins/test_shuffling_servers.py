@@ -23,12 +23,8 @@ from trunkline.host.integrity.pins.views import pin_views
 PATHS = f"{Path(__file__).parents[4]}:{Path(trunkline.__file__).parents[1]}"
 ALLOW = parse_policy('[[rule]]\neffect = "allow"\nserver = "shell"\n', file="p.toml")
 TOOLS = ["shell/execute", "shell/get_issue"]
-#: Seeds under which both tools are listed in ten different orders.
-SEEDS = [str(number) for number in range(1, 11)]
-
-
-#: Seconds for a test that starts ten processes, on a busy machine.
-MANY_STARTS = 240.0
+#: The tool whose sentences have another order; the other tool lists single words.
+REWORDED = ["shell/get_issue"]
 
 
 class Machine:
@@ -51,22 +47,17 @@ class Machine:
             assert list(host.catalog.tools) == TOOLS
             yield host
 
-    async def definitions(self, **options: Any) -> tuple[Any, ...]:
-        """Return what the server lists at one start."""
-        async with self.opened(**options) as host:
-            return tuple(item.definition for item in host.catalog.tools.values())
-
     async def changed(self, **options: Any) -> list[str]:
         """Return the tools that would be asked about after one more start."""
         async with self.opened(**options) as host:
             return [item.id for item in host.catalog.tools.values() if item.changed]
 
-    def accept(self, *, exact: bool = False) -> None:
+    def accept(self) -> None:
         """Accept all that waits, as ``trunkline pins accept shell`` does."""
         book = PinStore(self.state / "pins.json")
         for view in pin_views(book.servers()):
             if view.is_pending:
-                book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now, exact=exact)
+                book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now)
 
 
 @pytest.fixture
@@ -74,69 +65,31 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_out_of_the_box_ten_starts_list_the_same_definitions_and_ask_nothing(machine: Machine) -> None:
-    async def main() -> None:
-        listed = set()
-        for _ in range(10):
-            async with machine.opened() as host:
-                listed.add(repr([item.definition for item in host.catalog.tools.values()]))
-                assert not any(item.changed for item in host.catalog.tools.values())
-                assert (await host.call_tool("shell/execute")).text.isdigit()
-        assert len(listed) == 1
-
-    run_async(main(), seconds=MANY_STARTS)
-
-
-def test_the_seeds_of_these_tests_shuffle_what_is_listed(machine: Machine) -> None:
-    async def main() -> None:
-        listed = [await machine.definitions(env={"PYTHONHASHSEED": seed}) for seed in SEEDS]
-        for number in (0, 1):
-            assert len({each[number].description for each in listed}) == len(SEEDS)
-            assert len({repr(each[number].input_schema) for each in listed}) == len(SEEDS)
-
-    run_async(main(), seconds=MANY_STARTS)
-
-
-def test_no_tool_is_lost_over_ten_starts_with_other_seeds(machine: Machine) -> None:
-    async def main() -> None:
-        for seed in SEEDS:
-            # ``opened`` holds that both tools are listed.
-            changed = await machine.changed(env={"PYTHONHASHSEED": seed})
-            assert changed == ([] if seed == SEEDS[0] else TOOLS)
-
-    run_async(main(), seconds=MANY_STARTS)
-
-
 async def test_a_shuffled_tool_is_refused_with_the_command_that_accepts_it(machine: Machine) -> None:
     await machine.changed(env={"PYTHONHASHSEED": "1"})
     async with machine.opened(env={"PYTHONHASHSEED": "2"}) as host:
-        with pytest.raises(PolicyDenied, match=r"~ /description: .* Allow it: trunkline pins accept shell/execute$"):
-            await host.call_tool("shell/execute")
+        with pytest.raises(PolicyDenied, match=r"~ /description: .* Allow it: trunkline pins accept shell/get_issue$"):
+            await host.call_tool("shell/get_issue")
 
 
-def test_after_one_accept_ten_starts_with_other_seeds_ask_nothing(machine: Machine) -> None:
-    async def main() -> None:
-        await machine.changed(env={"PYTHONHASHSEED": SEEDS[0]})
-        assert await machine.changed(env={"PYTHONHASHSEED": SEEDS[1]}) == TOOLS
-        machine.accept()
-        pins = set()
-        for seed in [*SEEDS, "random"]:
-            async with machine.opened(env={"PYTHONHASHSEED": seed}) as host:
-                assert [item.id for item in host.catalog.tools.values() if item.changed] == []
-                assert (await host.call_tool("shell/execute")).text == seed
-                pins.add(tuple(item.pin for item in host.catalog.tools.values()))
-        # What was allowed for the tool holds in any order of its words, since it is known by one pin.
-        assert len(pins) == 1
-
-    run_async(main(), seconds=MANY_STARTS)
-
-
-async def test_an_exact_accept_accepts_one_order_only(machine: Machine) -> None:
+async def test_a_tool_whose_listing_of_words_was_shuffled_is_called_without_a_question(machine: Machine) -> None:
     await machine.changed(env={"PYTHONHASHSEED": "1"})
-    await machine.changed(env={"PYTHONHASHSEED": "2"})
-    machine.accept(exact=True)
-    assert await machine.changed(env={"PYTHONHASHSEED": "2"}) == []
-    assert await machine.changed(env={"PYTHONHASHSEED": "3"}) == TOOLS
+    async with machine.opened(env={"PYTHONHASHSEED": "2"}) as host:
+        assert (await host.call_tool("shell/execute")).text == "2"
+
+
+async def test_after_one_accept_starts_with_other_seeds_ask_nothing(machine: Machine) -> None:
+    first = await machine.changed(env={"PYTHONHASHSEED": "1"})
+    assert (first, await machine.changed(env={"PYTHONHASHSEED": "2"})) == ([], REWORDED)
+    machine.accept()
+    pins = set()
+    for seed in ("1", "3", "random"):
+        async with machine.opened(env={"PYTHONHASHSEED": seed}) as host:
+            assert [item.id for item in host.catalog.tools.values() if item.changed] == []
+            assert (await host.call_tool("shell/execute")).text == seed
+            pins.add(tuple(item.pin for item in host.catalog.tools.values()))
+    # What was allowed for the tool holds in any order of its words, since it is known by one pin.
+    assert len(pins) == 1
 
 
 # --- the seed --------------------------------------------------------------------------------------------------------
@@ -147,19 +100,14 @@ async def _seed(machine: Machine, **options: Any) -> str:
         return (await host.call_tool("shell/execute")).text
 
 
-def test_every_start_has_the_seed_of_the_installation(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_start_has_the_seed_of_the_installation(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    seeds = {run_async(_seed(machine)) for _ in range(2)}
+    seeds = [await _seed(machine), await _seed(machine, settings={"share": "session"})]
     kept = machine.state / "hash-seed"
-    assert seeds == {kept.read_text().strip()}
+    assert seeds == [kept.read_text().strip()] * 2
     assert 0 < int(kept.read_text()) < 2**32
     assert stat.S_IMODE(os.stat(kept).st_mode) == 0o600
-
-
-def test_two_installations_have_two_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    seeds = {run_async(_seed(Machine(tmp_path / name))) for name in ("one", "two", "three")}
-    assert len(seeds) > 1
+    assert await _seed(Machine(machine.state / "another")) not in seeds
 
 
 @pytest.mark.parametrize(("env", "seed"), [({}, "7"), ({"PYTHONHASHSEED": "random"}, "random")])
@@ -171,7 +119,7 @@ def test_a_seed_of_the_users_own_counts_before_it(
     assert not (machine.state / "hash-seed").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"0\n", b"random\n", b"99999999999999999999\n", b"\xff"])
+@pytest.mark.parametrize("content", [b"random\n", b"99999999999999999999\n"])
 def test_a_file_that_holds_no_seed_is_written_again(
     content: bytes, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,13 +143,3 @@ def test_a_seed_that_others_could_have_written_is_not_used(
     (machine.state / "hash-seed").chmod(0o666)
     assert run_async(_seed(machine)) == "random"
     assert "servers start without a fixed hash seed" in caplog.text
-
-
-def test_a_connection_for_one_session_has_the_same_seed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-
-    async def main() -> str:
-        async with machine.opened(settings={"share": "session"}) as host:
-            return (await host.call_tool("shell/execute")).text
-
-    assert run_async(main()) == (machine.state / "hash-seed").read_text().strip()

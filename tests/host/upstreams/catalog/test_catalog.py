@@ -110,11 +110,6 @@ def test_a_tool_may_have_any_name_that_can_be_seen(name: str) -> None:
     assert (made.find_tool(item.wire), made.find_tool(f"files/{name}"), made.dropped) == (item, item, ())
 
 
-def test_a_naming_is_that_of_all_wire_names() -> None:
-    made = build_catalog({"9": offering(tool("read"))}, {}, counter=1, naming=GEMINI)
-    assert [GEMINI.is_legal(wire) for wire in made.by_wire["tool"]] == [True]
-
-
 def test_icons_and_meta_cost_a_model_nothing() -> None:
     heavy = tool("read", icons=[t.Icon(src="data:image/png;base64," + "A" * 9000)], meta={"x": "y" * 9000})
     plain, loaded = (catalog(files=offering(each)).tools["files/read"].tokens for each in (tool("read"), heavy))
@@ -126,35 +121,7 @@ def test_a_catalog_has_the_instructions_of_its_servers() -> None:
     assert (made.instructions, made.servers) == ({"a": "Be kind."}, ("a", "b"))
 
 
-def test_its_repr_is_short() -> None:
-    made = catalog(files=offering(tool("read", description="x" * 1000)))
-    assert repr(made) == "Catalog(1 tools, 0 prompts, 0 resources, 0 templates of 1 servers)"
-    assert repr(made.tools["files/read"]) == "Item(tool 'files/read')"
-
-
-def test_it_cannot_be_changed() -> None:
-    made: Any = catalog(files=offering(tool()))
-    with pytest.raises(TypeError):
-        made.tools["files/other"] = made.tools["files/read"]
-    with pytest.raises(AttributeError):
-        made.counter = 2
-
-
 # --- two servers -----------------------------------------------------------------------------------------------------
-
-
-def test_two_servers_with_one_tool_name_keep_theirs() -> None:
-    made = catalog(a=offering(tool("read")), b=offering(tool("read", description="Not what you think.")))
-    items = [made.find_tool("a__read"), made.find_tool("b__read")]
-    assert [item and (item.server, item.description) for item in items] == [("a", ""), ("b", "Not what you think.")]
-
-
-def test_joined_names_that_could_be_read_in_two_ways_are_two() -> None:
-    made = build_catalog({"a__b": offering(tool("c")), "a": offering(tool("b__c"))}, {}, counter=1)
-    assert [(item.server, item.name) for item in map(made.by_wire["tool"].get, made.by_wire["tool"]) if item] == [
-        ("a__b", "c"),
-        ("a", "b__c"),
-    ]
 
 
 NAMES = st.text(alphabet="ab_/", min_size=1, max_size=4)
@@ -262,18 +229,7 @@ def test_what_a_filter_hides_is_no_fault() -> None:
     made = catalog(settings, files=offering(tool("read"), tool("write"), prompts=(t.Prompt(name="p"),)))
     assert (list(made.tools), list(made.prompts), made.dropped) == (["files/read"], [], ())
     assert [(drop.kind, drop.name) for drop in made.hidden] == [("tool", "write"), ("prompt", "p")]
-
-
-def test_what_a_filter_hides_is_found_by_no_name() -> None:
-    made = catalog({"files": ServerSettings(tools=Filters(deny=("write",)))}, files=offering(tool("write")))
     assert (made.find_tool("files/write"), made.find_tool("files__write")) == (None, None)
-
-
-def test_a_tool_that_comes_later_is_filtered_before_it_is_seen() -> None:
-    settings = {"files": ServerSettings(tools=Filters(deny=("write*",)))}
-    before = build_catalog({"files": offering(tool("read"))}, settings, counter=1)
-    after = build_catalog({"files": offering(tool("read"), tool("write"))}, settings, counter=2, before=before)
-    assert (list(after.tools), changed_lists(before, after)) == (["files/read"], ())
 
 
 # --- resources -------------------------------------------------------------------------------------------------------
@@ -442,12 +398,6 @@ def test_the_first_catalog_differs_from_none_by_what_it_has() -> None:
 def test_servers_in_another_order_are_no_difference() -> None:
     one = catalog(a=offering(tool()), b=offering(tool()))
     assert changed_lists(one, catalog(b=offering(tool()), a=offering(tool()))) == ()
-
-
-def test_a_server_that_goes_takes_only_its_own() -> None:
-    before = catalog(a=FULL, b=FULL)
-    after = build_catalog({"b": FULL}, {}, counter=2, before=before)
-    assert (list(after.tools), after.tools["b/a"] is before.tools["b/a"]) == (["b/a", "b/b"], True)
 
 
 def test_drops_are_kept_with_the_part_they_belong_to() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -47,10 +47,6 @@ def only_file(folder: Path) -> Path:
 def test_what_is_kept_is_found_again_as_it_was(tmp_path: Path) -> None:
     assert keep(tmp_path).put(ENTRY, OFFERING) is True
     assert keep(tmp_path).get(ENTRY) == OFFERING
-
-
-def test_nothing_is_known_of_a_server_that_never_ran(tmp_path: Path) -> None:
-    assert keep(tmp_path).get(ENTRY) is None
 
 
 CHANGES = [
@@ -93,16 +89,9 @@ def test_a_file_that_grew_too_large_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"format":1}', b"[" * 100_000], ids=range(6))
 def test_a_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
+    assert keep(tmp_path).get(ENTRY) is None
     keep(tmp_path).put(ENTRY, OFFERING)
     only_file(tmp_path).write_bytes(content)
-    assert keep(tmp_path).get(ENTRY) is None
-
-
-@pytest.mark.parametrize("length", [0.1, 0.5, 0.9], ids=str)
-def test_half_a_file_is_as_good_as_none(tmp_path: Path, length: float) -> None:
-    keep(tmp_path).put(ENTRY, OFFERING)
-    whole = only_file(tmp_path).read_bytes()
-    only_file(tmp_path).write_bytes(whole[: int(len(whole) * length)])
     assert keep(tmp_path).get(ENTRY) is None
 
 
@@ -159,6 +148,7 @@ def test_a_server_can_be_forgotten(tmp_path: Path) -> None:
     assert keep(tmp_path).get(ENTRY) is None
 
 
+@settings(max_examples=20)
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))
 def test_the_order_of_variables_does_not_matter(env: dict[str, str]) -> None:
     backwards = dict(reversed(env.items()))
@@ -188,8 +178,7 @@ print(sum(offering is not None for offering in found))
 """
 
 
-@pytest.mark.parametrize("attempt", range(4))
-def test_the_first_reads_of_a_process_may_be_in_several_threads(tmp_path: Path, attempt: int) -> None:
+def test_the_first_reads_of_a_process_may_be_in_several_threads(tmp_path: Path) -> None:
     keep(tmp_path).put(ENTRY, OFFERING)
     command = [sys.executable, "-c", _READERS, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

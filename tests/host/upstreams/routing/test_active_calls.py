@@ -80,13 +80,6 @@ async def test_a_question_that_is_withdrawn_is_not_waited_for() -> None:
     assert (await call.task)[0] == "gave up"
 
 
-async def test_work_that_ends_by_itself_has_no_more_news() -> None:
-    async def quick(call: ActiveCall) -> tuple[Any, Raw]:
-        return 1, Raw(b"1")
-
-    assert await ActiveCall(quick, FRONT).next_question() is None
-
-
 async def test_a_parked_call_is_resumed_once_by_its_name() -> None:
     parking, call = Parking(most=2, seconds=60), ActiveCall(waiting, FRONT)
     name = parking.admit(call)

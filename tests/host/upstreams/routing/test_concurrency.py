@@ -103,14 +103,6 @@ async def test_a_newcomer_is_let_in_behind_those_who_gave_up() -> None:
     assert not limiter.full
 
 
-async def test_a_new_limit_counts_from_the_next_call_on() -> None:
-    limiter = ConcurrencyLimiter(1)
-    await limiter.acquire()
-    limiter.most = 2
-    await limiter.acquire()
-    assert limiter.full
-
-
 async def test_a_limit_that_is_raised_lets_in_those_who_wait() -> None:
     limiter = ConcurrencyLimiter(1)
     await limiter.acquire()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.client.scripted_server import handshake_server
-from tests.host.gateway.support import FRONTS, OLD, Stage, on_stage, server, until
+from tests.host.gateway.support import FRONTS, OLD, Stage, fronted, on_stage, server, until
 from tests.host.supervised import scripted
 from trunkline import Client, Context, Server
 from trunkline.host.upstreams.routing.channels import ConnectionNeeds
@@ -67,10 +67,7 @@ def _lanes(stage: Stage) -> list[ConnectionPool]:
 
 async def test_calls_at_once_share_a_connection_and_each_gets_an_answer(tmp_path: Path) -> None:
     requester = Asker()
-    async with (
-        on_stage({"a": requester.server}, tmp_path) as stage,
-        stage.client(OLD, elicitation=lambda question: question.message) as client,
-    ):
+    async with fronted({"a": requester.server}, tmp_path, OLD, elicitation=lambda question: question.message) as client:
         requester.go_on.set()
         await client.call_tool("a__ask", {"who": "first"})
         requester.go_on.clear()
@@ -82,25 +79,6 @@ async def test_calls_at_once_share_a_connection_and_each_gets_an_answer(tmp_path
         results = [(await call).data for call in calls]
     # Which call a question is shown under cannot be told; that it comes back to whoever asked it can.
     assert results == [f"w{number}:[a] w{number}" for number in range(6)]
-
-
-async def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
-    requester = Asker()
-    async with (
-        on_stage({"a": requester.server}, tmp_path) as stage,
-        stage.client(OLD, elicitation=lambda _: "x") as client,
-    ):
-        await client.call_tool("a__hi")
-        await client.call_tool("a__hi")
-        (connections,) = _lanes(stage)
-        assert len(connections) == 1
-    assert len(set(requester.connections)) == 1
-
-
-async def test_a_client_without_capabilities_has_no_dedicated_connection(tmp_path: Path) -> None:
-    async with on_stage({"a": Asker().server}, tmp_path) as stage, stage.client(OLD) as client:
-        await client.call_tool("a__hi")
-        assert _lanes(stage) == []
 
 
 async def test_idle_connections_are_closed(tmp_path: Path) -> None:
@@ -129,14 +107,6 @@ async def test_a_connection_in_use_is_not_closed_for_being_old(tmp_path: Path) -
         await _lanes(stage)[0].sweep(-1.0, lambda upstream: True)
         requester.go_on.set()
         assert (await call).data == "w:[a] w"
-
-
-async def test_a_session_that_ends_closes_its_connections(tmp_path: Path) -> None:
-    async with on_stage({"a": Asker().server}, tmp_path) as stage:
-        async with stage.client(OLD, elicitation=lambda _: "x") as client:
-            await client.call_tool("a__hi")
-            (connections,) = _lanes(stage)
-        await until(lambda: len(connections) == 0)
 
 
 # --- how many calls at once ------------------------------------------------------------------------------------------
@@ -232,10 +202,7 @@ async def test_a_call_that_waits_for_a_person_keeps_no_other_waiting(channel: st
 @FRONTS
 async def test_an_answer_reaches_a_call_though_others_have_all_places(channel: str, tmp_path: Path) -> None:
     counted, person = Counted(concurrency=1), Person()
-    async with (
-        on_stage({"a": counted.entry}, tmp_path) as stage,
-        stage.client(channel, elicitation=person) as client,
-    ):
+    async with fronted({"a": counted.entry}, tmp_path, channel, elicitation=person) as client:
         asks = asyncio.create_task(client.call_tool("a__ask"))
         await person.asked.wait()
         after = asyncio.create_task(client.call_tool("a__wait_for_ask"))

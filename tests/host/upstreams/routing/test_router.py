@@ -10,9 +10,9 @@ import pytest
 from msgspec import Raw
 
 import trunkline.types as t
-from tests.host.gateway.support import FRONTS, NEW, OLD, on_stage, server
+from tests.host.gateway.support import FRONTS, NEW, OLD, fronted, on_stage, server
+from tests.host.supervised import scripted
 from trunkline import RequestFailed, Server
-from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.protocol.limits import Limits
 
 FORM = {"mode": "form", "message": "Name?", "requestedSchema": {"type": "object", "properties": {}}}
@@ -56,10 +56,9 @@ DONE = t.CallToolResult(content=[t.TextContent(text="done")])
 @FRONTS
 async def test_a_server_that_asks_without_end_is_given_up(channel: str, tmp_path: Path) -> None:
     endless = Scripted(asks("elicitation/create", FORM))
-    async with (
-        on_stage({"s": endless.server}, tmp_path, limits=Limits(rounds=4)) as stage,
-        stage.client(channel, elicitation=lambda _: {}) as client,
-    ):
+    async with fronted(
+        {"s": endless.server}, tmp_path, channel, limits=Limits(rounds=4), elicitation=lambda _: {}
+    ) as client:
         with pytest.raises(RequestFailed, match="rounds"):
             await client.call_tool("s__nothing")
     assert len(endless.calls) <= 5
@@ -81,10 +80,7 @@ async def test_a_server_that_asks_what_it_may_not_fails_its_call_unheard(
     channel: str, question: t.InputRequiredResult, tmp_path: Path
 ) -> None:
     hostile = Scripted(question)
-    async with (
-        on_stage({"s": hostile.server}, tmp_path) as stage,
-        stage.client(channel, elicitation=lambda _: pytest.fail("asked")) as client,
-    ):
+    async with fronted({"s": hostile.server}, tmp_path, channel, elicitation=lambda _: pytest.fail("asked")) as client:
         with pytest.raises(RequestFailed):
             await client.call_tool("s__nothing")
     assert len(hostile.calls) == 1
@@ -93,7 +89,7 @@ async def test_a_server_that_asks_what_it_may_not_fails_its_call_unheard(
 @FRONTS
 async def test_a_server_that_only_wants_to_be_asked_again_is(channel: str, tmp_path: Path) -> None:
     slow = Scripted(t.InputRequiredResult(request_state="one"), t.InputRequiredResult(request_state="two"), DONE)
-    async with on_stage({"s": slow.server}, tmp_path) as stage, stage.client(channel) as client:
+    async with fronted({"s": slow.server}, tmp_path, channel) as client:
         assert (await client.call_tool("s__nothing")).text == "done"
     assert [each.request_state for each in slow.calls] == [None, "one", "two"]
 
@@ -102,10 +98,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is(channel: str, tmp_p
 async def test_a_servers_state_comes_back_to_it_as_it_was(channel: str, tmp_path: Path) -> None:
     state = 'odd "state" \\ \x7f é 🙂 ' + "x" * 3000
     asking = Scripted(asks("elicitation/create", FORM, state=state), DONE)
-    async with (
-        on_stage({"s": asking.server}, tmp_path) as stage,
-        stage.client(channel, elicitation=lambda _: {}) as client,
-    ):
+    async with fronted({"s": asking.server}, tmp_path, channel, elicitation=lambda _: {}) as client:
         await client.call_tool("s__nothing")
     assert [each.request_state for each in asking.calls] == [None, state]
     assert list(asking.calls[1].input_responses or {}) == ["q"]
@@ -126,10 +119,7 @@ async def test_many_questions_of_a_round_are_asked_together(channel: str, tmp_pa
         heard.append(question.message)
         return {}
 
-    async with (
-        on_stage({"s": asking.server}, tmp_path) as stage,
-        stage.client(channel, elicitation=answer) as client,
-    ):
+    async with fronted({"s": asking.server}, tmp_path, channel, elicitation=answer) as client:
         await client.call_tool("s__nothing")
     assert sorted(heard) == [f"[s] Q{number}?" for number in range(5)]
     assert sorted(asking.calls[1].input_responses or {}) == sorted(questions)
@@ -138,25 +128,6 @@ async def test_many_questions_of_a_round_are_asked_together(channel: str, tmp_pa
 def asked_for(exchange: Any) -> list[str]:
     """Return what a server was told that it may ask for; the extensions are the host's own."""
     return sorted(set(exchange.admitted.caller.capabilities) - {"extensions"})
-
-
-@FRONTS
-async def test_the_server_sees_the_capabilities_of_the_client(channel: str, tmp_path: Path) -> None:
-    told: list[Any] = []
-    curious = server("curious", NEW)
-    curious.add_tool(nothing)
-
-    async def look(exchange: Any, params: Any) -> Any:
-        told.append(asked_for(exchange))
-        return DONE
-
-    curious.handlers["tools/call"] = look
-    async with on_stage({"s": curious}, tmp_path) as stage:
-        async with stage.client(channel, sampling=lambda _: "x") as client:
-            await client.call_tool("s__nothing")
-        async with stage.client(channel) as client:
-            await client.call_tool("s__nothing")
-    assert told == [["sampling"], []]
 
 
 @pytest.mark.parametrize("share", ["auto", "shared", "session"])
@@ -170,7 +141,7 @@ async def test_how_connections_are_shared_is_the_entrys_word(share: Any, tmp_pat
         return DONE
 
     made.handlers["tools/call"] = look
-    entry = ServerEntry(name="s", source=Source("given"), target=made, settings=ServerSettings(share=share))
+    entry = scripted("s", made, share=share)
     async with (
         on_stage({"s": entry}, tmp_path) as stage,
         stage.client(elicitation=lambda _: {}) as one,
@@ -181,13 +152,13 @@ async def test_how_connections_are_shared_is_the_entrys_word(share: Any, tmp_pat
     assert len(seen) == {"auto": 1, "shared": 1, "session": 2}[share]
 
 
-@pytest.mark.parametrize("revision", [NEW, OLD])
 @pytest.mark.parametrize(
-    ("asks", "declared"),
+    ("revision", "asks", "declared"),
     [
-        pytest.param(None, ["elicitation", "roots", "sampling"], id="everything"),
-        pytest.param(("elicitation",), ["elicitation"], id="one thing"),
-        pytest.param((), [], id="nothing"),
+        pytest.param(NEW, None, ["elicitation", "roots", "sampling"], id="everything"),
+        pytest.param(NEW, ("elicitation",), ["elicitation"], id="one thing"),
+        pytest.param(OLD, ("elicitation",), ["elicitation"], id="one thing, handshake"),
+        pytest.param(OLD, (), [], id="nothing"),
     ],
 )
 async def test_a_server_sees_only_the_capabilities_it_may_use(
@@ -202,10 +173,9 @@ async def test_a_server_sees_only_the_capabilities_it_may_use(
         return DONE
 
     made.handlers["tools/call"] = look
-    entry = ServerEntry(name="s", source=Source("given"), target=made, settings=ServerSettings(asks=asks))
-    async with (
-        on_stage({"s": entry}, tmp_path) as stage,
-        stage.client(elicitation=lambda _: {}, sampling=lambda _: "x", roots=["/a"]) as client,
-    ):
+    entry = scripted("s", made, asks=asks)
+    async with fronted(
+        {"s": entry}, tmp_path, elicitation=lambda _: {}, sampling=lambda _: "x", roots=["/a"]
+    ) as client:
         await client.call_tool("s__nothing")
     assert told == [declared]

@@ -21,9 +21,7 @@ from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.upstreams.supervision.clients import (
     StoredLogins,
     make_client,
-    process_id,
     requires_login,
-    start_timeout,
 )
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
@@ -71,13 +69,6 @@ def test_the_clocks_of_the_entry_become_limits() -> None:
     assert (limits.idle_seconds, limits.total_seconds, limits.connect_seconds) == (1.0, 2.0, 3.0)
 
 
-def test_a_start_has_the_usual_time_unless_the_entry_says_otherwise() -> None:
-    assert (start_timeout(program("a", "plain")), start_timeout(program("a", "plain", start_timeout=3.0))) == (
-        30.0,
-        3.0,
-    )
-
-
 def test_a_process_is_not_started_again_by_its_client_unless_that_is_asked_for() -> None:
     assert make_client(program("a", "plain"), {})._settings.restart is False
     assert make_client(program("a", "plain"), {"restart": True})._settings.restart is True
@@ -88,11 +79,6 @@ def test_headers_and_login_are_shown_to_a_url_only() -> None:
     client = make_client(remote(headers={"X-Team": "a"}), {}, auth=OAuth(store="memory"))
     assert client._settings.headers == {"X-Team": "a"}
     assert isinstance(client._settings.auth, OAuth)
-
-
-def test_without_a_connection_there_is_no_process() -> None:
-    assert process_id(None) is None
-    assert process_id(make_client(program("a", "plain"), {})) is None
 
 
 @pytest.mark.parametrize(
@@ -179,10 +165,6 @@ def test_a_header_of_the_entry_keeps_every_login_away(header: str) -> None:
 def test_no_login_is_shown_over_plain_http() -> None:
     entry = ServerEntry(name="a", source=Source("given"), url="http://mcp.example/mcp", settings=ServerSettings())
     assert found(entry, None) is None
-
-
-def test_a_process_has_no_login() -> None:
-    assert found(program("a", "plain"), None) is None
 
 
 def test_logins_that_cannot_be_read_are_no_logins(tmp_path: Path) -> None:

@@ -96,16 +96,6 @@ async def test_a_server_that_became_silent_on_the_handshake_costs_one_wait_and_i
     assert (await server.run("silent"))[1][:2] == ["server/discover", "tools/list"]
 
 
-async def test_a_memory_under_which_a_server_could_not_be_started_is_not_used_in_the_next_run(tmp_path: Path) -> None:
-    server = Changing(tmp_path)
-    await server.run("handshake")
-    async with server.hosted("silent") as stage:
-        await until(lambda: server.asked == ["initialize"])
-        await stage.pass_time(31)
-        await stage.until_state("waiting")
-    assert (await server.run("silent"))[1][:2] == ["server/discover", "tools/list"]
-
-
 async def test_two_hosts_at_once_agree_on_what_is_remembered(tmp_path: Path) -> None:
     server = Changing(tmp_path)
     async with server.hosted("handshake") as one, server.hosted("handshake") as other:
@@ -122,18 +112,6 @@ def test_a_file_that_cannot_be_read_remembers_nothing(content: bytes, tmp_path: 
     (file,) = (tmp_path / "catalogs").iterdir()
     file.write_bytes(content)
     assert kept_in(tmp_path).handshake_probed_at(ENTRY, 1000.0) is None
-
-
-async def test_an_entry_that_names_its_era_asks_nothing_of_the_memory(tmp_path: Path) -> None:
-    entry = program("a", "plain", era="handshake")
-    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
-        await _ready(stage)
-    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
-        await _ready(stage)
-
-
-async def _ready(stage: Stage) -> None:
-    await stage.until_state("ready")
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

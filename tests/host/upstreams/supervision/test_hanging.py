@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,9 +22,9 @@ DONE = {"content": [{"type": "text", "text": "done"}]}
 
 
 @asynccontextmanager
-async def hosted(folder: Path, module: str, **settings: Any) -> AsyncIterator[Host]:
+async def hosted(folder: Path, module: str, *arguments: str, **settings: Any) -> AsyncIterator[Host]:
     """Host one of the programs under the name ``a``, all of whose tools are allowed."""
-    entry = program("a", module, **settings)
+    entry = program("a", module, *arguments, **settings)
     async with Host.open({"a": entry}, folder=folder, policy=allow("a"), audit=False) as host:
         yield host
 
@@ -36,23 +34,22 @@ async def _call(host: Host, **arguments: Any) -> str:
     return (await host.call_tool(name, arguments, on_progress=lambda *news: None)).text
 
 
-async def test_a_process_that_is_stopped_under_a_call_is_replaced(tmp_path: Path) -> None:
-    async with hosted(tmp_path, "plain", timeout=1.0) as host:
-        pid = int(await _call(host))
-        os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(RequestTimeout):
-            await _call(host)
-        # It waits while the server is asked whether it lives, and is sent to the one that takes its place.
-        assert int(await _call(host)) != pid
-        assert host.status()[0].restarts == 1
+@pytest.fixture
+def short_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a server less time to answer the pings after a call that timed out."""
+    monkeypatch.setattr("trunkline.host.upstreams.supervision.monitor._PING_SECONDS", 0.3)
+    monkeypatch.setattr("trunkline.host.upstreams.supervision.monitor._AGAIN_SECONDS", 0.05)
 
 
+@pytest.mark.usefixtures("short_pings")
 async def test_calls_that_time_out_together_end_in_one_restart(tmp_path: Path) -> None:
-    async with hosted(tmp_path, "plain", timeout=1.0) as host:
+    hang = tmp_path / "hang"
+    async with hosted(tmp_path, "stops_answering", str(hang), timeout=1.0) as host:
         pid = int(await _call(host))
-        os.kill(pid, signal.SIGSTOP)
+        hang.write_text(str(pid))
         outcomes = await asyncio.gather(*(_call(host) for _ in range(4)), return_exceptions=True)
         assert [type(each) for each in outcomes] == [RequestTimeout] * 4
+        # It waits while the server is asked whether it lives, and is sent to the one that takes its place.
         assert int(await _call(host)) != pid
         assert host.status()[0].restarts == 1
 
@@ -61,16 +58,17 @@ async def test_a_server_that_is_only_slow_is_not_replaced(tmp_path: Path) -> Non
     async with hosted(tmp_path, "works", timeout=1.0) as host:
         pid = await _call(host)
         with pytest.raises(RequestTimeout):
-            await _call(host, seconds=2)
+            await _call(host, seconds=1.5)
         assert await _call(host) == pid
         assert host.status()[0].restarts == 0
 
 
+@pytest.mark.usefixtures("short_pings")
 async def test_a_server_that_reports_progress_of_another_call_is_not_replaced(tmp_path: Path) -> None:
-    async with hosted(tmp_path, "works", timeout=2.0) as host:
+    async with hosted(tmp_path, "works", timeout=1.0) as host:
         pid = await _call(host)
         # Longer than a call may be silent and two pings together; it answers nothing else meanwhile.
-        long = asyncio.ensure_future(_call(host, seconds=8, progress=True))
+        long = asyncio.ensure_future(_call(host, seconds=2.5, progress=True))
         await asyncio.wait([long], timeout=0.01)
         with pytest.raises(RequestTimeout):
             await _call(host)
@@ -79,12 +77,17 @@ async def test_a_server_that_reports_progress_of_another_call_is_not_replaced(tm
         assert host.status()[0].restarts == 0
 
 
-async def test_a_connection_of_one_client_whose_process_is_stopped_is_replaced(tmp_path: Path) -> None:
-    servers = {"a": program("a", "plain", timeout=1.0)}
-    async with on_stage(servers, tmp_path) as stage, stage.client(OLD, elicitation=lambda params: None) as client:
+@pytest.mark.usefixtures("short_pings")
+async def test_a_connection_of_one_client_whose_process_hangs_is_replaced(tmp_path: Path) -> None:
+    hang = tmp_path / "hang"
+    servers = {"a": program("a", "stops_answering", str(hang), timeout=1.0)}
+    async with (
+        on_stage(servers, tmp_path) as stage,
+        stage.client(OLD, elicitation=lambda params: None) as client,
+    ):
         pid = int((await client.call_tool("a__pid")).text)
         assert pid != stage.host.status()[0].pid
-        os.kill(pid, signal.SIGSTOP)
+        hang.write_text(str(pid))
         with pytest.raises(RequestFailed, match="no answer after 1 s"):
             await client.call_tool("a__pid")
         assert int((await client.call_tool("a__pid")).text) != pid

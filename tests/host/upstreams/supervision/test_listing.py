@@ -61,15 +61,6 @@ def test_a_list_whose_capability_is_not_declared_is_not_asked_for() -> None:
     assert server.methods == ["server/discover", "prompts/list"]
 
 
-def test_all_pages_are_read() -> None:
-    pages: dict[Any, Any] = {
-        None: {"tools": [TOOL], "nextCursor": "2"},
-        "2": {"tools": [{**TOOL, "name": "sub"}]},
-    }
-    found = listed(stateless({"tools/list": lambda params: pages[params.get("cursor")]}, tools={}))
-    assert [tool.name for tool in found.tools] == ["add", "sub"]
-
-
 def test_a_repeated_cursor_fails_that_list_alone() -> None:
     found = listed(stateless({**TABLE, "tools/list": {"tools": [TOOL], "nextCursor": "x"}}))
     assert found.tools == ()
@@ -83,11 +74,6 @@ def test_a_list_that_fails_keeps_what_was_known_of_it() -> None:
     found = listed(stateless({**TABLE, "tools/list": Fail(-32603, "out of order")}), before)
     assert found.tools == before.tools
     assert found.failures == {"tools/list": "out of order (-32603)"}
-
-
-def test_a_list_that_works_again_is_no_failure_any_more() -> None:
-    before = replace(listed(stateless(TABLE)), failures={"tools/list": "no"})
-    assert listed(stateless(TABLE), before).failures == {}
 
 
 def test_only_the_kinds_that_changed_are_listed_again() -> None:
@@ -175,10 +161,6 @@ def test_the_kinds_that_failed_are_named() -> None:
 
 
 # --- changes
-
-
-def test_nothing_is_due_while_nothing_changed() -> None:
-    assert Debounce().due_at() is None
 
 
 def test_a_change_is_due_after_a_moment_of_quiet() -> None:

@@ -24,11 +24,18 @@ from tests.transports.http.scripted_http import (
     stateless_script,
 )
 from trunkline import Client
+from trunkline.auth.credential_store import MemoryStore
+from trunkline.auth.discovery import AuthorizationServerMetadata
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.token_store import LoginStore
+from trunkline.auth.tokens import Login, RegisteredClient, TokenSet
 from trunkline.errors import ServerUnavailable, TrunklineError
 from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.upstreams.supervision.monitor import RunOutcome, ServerMonitor
 from trunkline.host.upstreams.supervision.state import UpstreamState
+from trunkline.protocol.jsonrpc import Response
 from trunkline.timers import Timers
+from trunkline.types import META_SUBSCRIPTION_ID
 
 CHANGED = "notifications/tools/list_changed"
 HOUR = 3600.0
@@ -64,26 +71,6 @@ async def test_a_list_that_changed_is_listed_again_after_a_moment() -> None:
         assert stage.offered == ["a", "a"]
 
 
-async def test_a_storm_of_changes_is_listed_once_a_second() -> None:
-    server = changing()
-    async with supervising({"a": scripted("a", server)}) as stage:
-        await stage.upstream().connected_client()
-        for _ in range(100):
-            server.stage.say(CHANGED)
-            await stage.pass_time(0.05)
-        await stage.pass_time(2.0)
-        assert 5 <= server.methods.count("tools/list") <= 8
-
-
-async def test_a_thousand_changes_at_once_are_one() -> None:
-    async with supervising({"a": program("a", "lying_list", "storm")}) as stage:
-        client = await stage.upstream().connected_client()
-        await client.call_tool("storm")
-        await stage.pass_time(0.2)
-        await stage.until(lambda: tool_names(stage) == ["tool-2"])
-        assert (await client.call_tool("storm")).text == "2"
-
-
 async def test_a_list_that_is_the_same_as_before_is_no_news() -> None:
     server = handshake_server({"tools/list": TOOLS}, tools={"listChanged": True})
     async with supervising({"a": scripted("a", server)}) as stage:
@@ -105,13 +92,6 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was() -> None:
         await stage.pass_time(0.2)
         assert stage.upstream().state == "partial"
         assert tool_names(stage) == ["tool-1"]
-
-
-async def test_a_repeated_cursor_is_named_and_affects_no_other_list() -> None:
-    async with supervising({"a": program("a", "lying_list", "cursor")}) as stage:
-        await stage.upstream().connected_client()
-        assert "repeated the cursor 'again'" in (stage.upstream().status.reason or "")
-        assert stage.upstream().state == "partial"
 
 
 async def test_a_server_without_a_change_stream_is_ready_anyway() -> None:
@@ -141,8 +121,6 @@ async def test_a_stream_that_closes_after_a_while_is_opened_five_times_an_hour()
 
 async def _acknowledge(server: Scripted, count: int) -> None:
     """Say that a subscription is heard, if there is a new one."""
-    from trunkline.types import META_SUBSCRIPTION_ID
-
     ids = [id for id, (method, _) in zip(server.ids, server.received, strict=False) if method == "subscriptions/listen"]
     if len(ids) == count:
         meta = {META_SUBSCRIPTION_ID: ids[-1]}
@@ -151,8 +129,6 @@ async def _acknowledge(server: Scripted, count: int) -> None:
 
 
 def _end_listening(server: Scripted) -> None:
-    from trunkline.protocol.jsonrpc import Response
-
     ids = [id for id, (method, _) in zip(server.ids, server.received, strict=False) if method == "subscriptions/listen"]
     server.stage.put(Response(ids[-1], {"resultType": "complete"}))
 
@@ -177,8 +153,6 @@ async def test_a_stream_that_broke_off_is_opened_again_and_the_lists_are_read_ag
 
 
 def _acknowledgement(id: Any) -> Any:
-    from trunkline.types import META_SUBSCRIPTION_ID
-
     params = {"_meta": {META_SUBSCRIPTION_ID: id}, "notifications": {"toolsListChanged": True}}
     return {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
 
@@ -224,13 +198,6 @@ def older(table: dict[str, Any] | None = None) -> HttpScript:
 def at(script: HttpScript, **more: Any) -> ServerEntry:
     settings = ServerSettings(**more.pop("settings", {}))
     return ServerEntry(name="a", source=Source("given"), url=script.url, settings=settings, **more)
-
-
-async def test_a_server_at_a_url_is_reached() -> None:
-    async with modern() as script, supervising({"a": at(script)}) as stage:
-        client = await stage.upstream().connected_client()
-        assert (await client.call_tool("add")).text == "3"
-        assert (stage.upstream().status.url, stage.upstream().status.pid) == (script.url, None)
 
 
 async def test_a_server_that_is_not_there_is_waited_for_and_never_broken() -> None:
@@ -300,12 +267,10 @@ async def test_a_url_that_stops_answering_is_tried_again() -> None:
 REFUSAL = Status(401, b"who are you?", {"WWW-Authenticate": "Bearer"})
 
 
-@pytest.mark.parametrize(
-    "refusal", [REFUSAL, Status(401), Status(403), Status(403, b"", {"WWW-Authenticate": "Bearer"})], ids=range(4)
-)
+@pytest.mark.parametrize("refusal", [REFUSAL, Status(403)], ids=["401 with a challenge", "403 without one"])
 async def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> None:
     script = modern({"server/discover": refusal, "initialize": refusal})
-    async with script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
+    async with script, supervising({"a": at(script)}, logins=MemoryStore()) as stage:
         await stage.until_state("needs login")
         assert "run: trunkline auth login a" in (stage.upstream().status.reason or "")
         requests = len(script.requests)
@@ -354,7 +319,7 @@ async def test_a_login_that_is_kept_is_used() -> None:
 
 
 async def test_a_login_that_is_made_meanwhile_is_found_within_half_a_minute() -> None:
-    store = _no_logins()
+    store = MemoryStore()
     async with guarded() as script, supervising({"a": at(script)}, logins=store) as stage:
         await stage.until_state("needs login")
         await settle()
@@ -366,7 +331,7 @@ async def test_a_login_that_is_made_meanwhile_is_found_within_half_a_minute() ->
 
 
 async def test_a_login_that_ends_while_the_server_runs_is_noticed() -> None:
-    async with modern() as script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
+    async with modern() as script, supervising({"a": at(script)}, logins=MemoryStore()) as stage:
         client = await stage.upstream().connected_client()
         script.table |= dict.fromkeys(("server/discover", "tools/call", "initialize"), REFUSAL)
         with pytest.raises(TrunklineError), stage.upstream().track_call():
@@ -374,24 +339,13 @@ async def test_a_login_that_ends_while_the_server_runs_is_noticed() -> None:
         await stage.until_state("needs login")
 
 
-def _no_logins() -> Any:
-    from trunkline.auth.credential_store import MemoryStore
-
-    return MemoryStore()
-
-
-async def _logins(url: str) -> Any:
-    store = _no_logins()
+async def _logins(url: str) -> MemoryStore:
+    store = MemoryStore()
     await _keep_login(store, url)
     return store
 
 
-async def _keep_login(store: Any, url: str) -> None:
-    from trunkline.auth.discovery import AuthorizationServerMetadata
-    from trunkline.auth.oauth import OAuth
-    from trunkline.auth.token_store import LoginStore
-    from trunkline.auth.tokens import Login, RegisteredClient, TokenSet
-
+async def _keep_login(store: MemoryStore, url: str) -> None:
     issuer = "http://127.0.0.1:1"
     tokens = TokenSet(access_token="good", issuer=issuer, resource=url, client_id="me")
     server = AuthorizationServerMetadata(

@@ -1,9 +1,11 @@
-"""Starts are bounded: so many processes at a time, the needed ones first, each with its whole time to start."""
+"""Starts are bounded: so many processes at a time, the needed ones first, each with its whole time to start.
+
+Waits between starts grow, a breaker trips, and a stream is opened again only so often.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +17,16 @@ from tests.support import run_async
 from trunkline.errors import ConfigError, ServerUnavailable
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.host import Host
-from trunkline.host.upstreams.supervision.start_queue import IdleProcessors, StartQueue, default_starts
+from trunkline.host.upstreams.supervision.start_queue import (
+    Backoff,
+    Breaker,
+    IdleProcessors,
+    Reopening,
+    StartQueue,
+    default_starts,
+)
 from trunkline.testing.clock import FakeClock
-from trunkline.timers import LoopClock, Timers
+from trunkline.timers import Timers
 
 # --- the queue
 
@@ -48,6 +57,19 @@ async def test_only_so_many_are_let_in_and_the_next_when_one_leaves() -> None:
     line.queue.leave()
     await settle()
     assert line.entered == ["a", "b", "c"]
+    line.queue.leave()
+    await asyncio.gather(*tasks)
+
+
+async def test_held_starts_begin_when_they_are_released() -> None:
+    line = Line(2, spare=2.0)
+    line.queue.held = True
+    tasks = await line.come("a", "b", "c")
+    line.clock.advance(1.0)
+    assert line.entered == []
+    line.queue.release()
+    await settle()
+    assert line.entered == ["a", "b"]
     line.queue.leave()
     await asyncio.gather(*tasks)
 
@@ -169,7 +191,7 @@ async def test_trust_is_asked_again_when_the_turn_of_a_queued_server_comes(tmp_p
 
 async def test_the_clock_of_a_start_runs_from_its_slot() -> None:
     entries = {
-        "stuck": program("stuck", "hang_at_initialize", start_timeout=20.0),
+        "stuck": program("stuck", "misbehaving", "hang_at_initialize", start_timeout=20.0),
         "a": program("a", "plain", start_timeout=3.0),
     }
     async with supervising(entries, starts_at_once=1) as stage:
@@ -186,7 +208,9 @@ async def test_the_clock_of_a_start_runs_from_its_slot() -> None:
 async def test_starts_that_take_too_long_back_off_and_end_in_broken() -> None:
     said = asyncio.Event()
     options = {"client_options": lambda entry: {"on_stderr": lambda data: said.set()}}
-    async with supervising({"a": program("a", "hang_at_initialize", start_timeout=5.0)}, **options) as stage:
+    async with supervising(
+        {"a": program("a", "misbehaving", "hang_at_initialize", start_timeout=5.0)}, **options
+    ) as stage:
         for count in (1, 2, 3):
             await said.wait()
             said.clear()
@@ -203,21 +227,82 @@ async def test_starts_that_take_too_long_back_off_and_end_in_broken() -> None:
             await stage.upstream().connected_client()
 
 
-@pytest.mark.timeout(180)
-def test_sixty_processes_start_without_a_restart(tmp_path: Path) -> None:
-    async def main() -> None:
-        delays, log = random.Random(13), tmp_path / "started"
-        entries = {f"s{n}": program(f"s{n}", "delayed", str(log), f"{delays.uniform(0, 1):.3f}") for n in range(60)}
-        async with supervising(entries, clock=LoopClock()) as stage:
-            assert await stage.supervisor.settled() is True
-            assert {stage.upstream(name).state for name in entries} == {"ready"}
-            assert sum(stage.upstream(name).status.restarts for name in entries) == 0
-        assert len(log.read_text().split()) == 60
-
-    run_async(main(), seconds=170)
-
-
 @pytest.mark.parametrize("given", [0, -1, True, 2.5, "4"], ids=repr)
 async def test_a_number_of_starts_that_makes_no_sense_is_refused(given: object, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="starts_at_once is"):
         await Host.open({}, folder=tmp_path, starts_at_once=given).__aenter__()  # type: ignore[arg-type]
+
+
+# --- waits, the breaker, and streams that are opened again
+
+HOURS = 3600.0
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    backoff = Backoff()
+    waits = [backoff.next(1.0) for _ in range(9)]
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_a_reset_begins_with_the_first_wait() -> None:
+    backoff = Backoff()
+    backoff.next(1.0)
+    backoff.reset()
+    assert backoff.next(1.0) == 0.25
+
+
+def test_crashes_within_the_time_trip_the_breaker() -> None:
+    breaker = Breaker(3, 60.0)
+    assert [breaker.failed(at) for at in (0.0, 30.0, 60.0)] == [False, False, True]
+
+
+def test_crashes_that_lie_further_apart_do_not() -> None:
+    breaker = Breaker(3, 60.0)
+    assert [breaker.failed(at) for at in (0.0, 40.0, 80.0, 120.0)] == [False, False, False, False]
+
+
+def test_a_reset_forgets_the_crashes() -> None:
+    breaker = Breaker(2, 60.0)
+    breaker.failed(0.0)
+    breaker.reset()
+    assert breaker.failed(1.0) is False
+
+
+def test_the_one_start_after_it_tripped_has_to_work() -> None:
+    breaker = Breaker(3, 60.0)
+    breaker.try_once()
+    assert breaker.failed(1000.0) is True
+
+
+def test_a_trial_that_worked_is_no_trial_any_more() -> None:
+    breaker = Breaker(3, 60.0)
+    breaker.try_once()
+    breaker.reset()
+    assert breaker.failed(1000.0) is False
+
+
+def test_at_least_one_crash_is_needed() -> None:
+    assert Breaker(0, 60.0).failed(0.0) is True
+
+
+def test_a_stream_that_closes_at_once_is_opened_again_three_times() -> None:
+    reopening = Reopening()
+    assert [reopening.closed(lived=1.0, now=0.0) for _ in range(5)] == [1.0, 2.0, 4.0, 6 * HOURS, 6 * HOURS]
+
+
+def test_a_stream_that_lived_for_a_while_is_opened_again_five_times_an_hour() -> None:
+    reopening = Reopening()
+    assert [reopening.closed(lived=60.0, now=at * 60.0) for at in range(6)] == [1.0] * 5 + [6 * HOURS]
+
+
+def test_a_stream_that_closes_every_quarter_of_an_hour_is_always_opened_again() -> None:
+    reopening = Reopening()
+    assert {reopening.closed(lived=900.0, now=at * 900.0) for at in range(50)} == {1.0}
+
+
+@pytest.mark.parametrize("quick", [1, 2, 3], ids=str)
+def test_one_that_lived_forgives_those_that_closed_at_once(quick: int) -> None:
+    reopening = Reopening()
+    assert all(reopening.closed(lived=0.0, now=0.0) < HOURS for _ in range(quick))
+    assert reopening.closed(lived=20.0, now=30.0) == 1.0
+    assert reopening.closed(lived=0.0, now=31.0) == 1.0

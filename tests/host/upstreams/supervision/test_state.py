@@ -61,12 +61,6 @@ def test_what_cannot_be_used_offers_nothing(state: ServerState) -> None:
     assert (told.condition.offering is None) is (state in TRANSITIONS["starting"])
 
 
-def test_every_state_has_its_moves_and_none_leads_nowhere() -> None:
-    assert all(TRANSITIONS.values())
-    assert {state for moves in TRANSITIONS.values() for state in moves} <= set(TRANSITIONS)
-    assert all("stopped" in moves for state, moves in TRANSITIONS.items() if state != "stopped")
-
-
 def test_only_the_end_of_stderr_is_kept_and_no_secret_of_it() -> None:
     condition = Told().condition
     condition.append_stderr(b"x" * 100_000 + b"\nthe token is hunter22\n")
@@ -86,18 +80,18 @@ STEPS = st.sampled_from(
         "call",
         "die",
         "storm",
-        "second",
-        "minute",
-        "ten minutes",
+        "new",
         "good",
         "bad",
         "dead",
-        "new",
+        "second",
+        "minute",
+        "ten minutes",
     ]
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     steps=st.lists(STEPS, max_size=25),
     lazy=st.booleans(),

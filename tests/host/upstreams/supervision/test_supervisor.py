@@ -37,9 +37,9 @@ def silent(name: str = "a", **settings: Any) -> ServerEntry:
 # --- starting
 
 
-async def test_twenty_servers_start_at_the_same_time(tmp_path: Path) -> None:
+async def test_servers_start_at_the_same_time(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    entries = {f"s{n}": program(f"s{n}", "slow_start", str(go)) for n in range(20)}
+    entries = {f"s{n}": program(f"s{n}", "slow_start", str(go)) for n in range(6)}
     async with supervising(entries) as stage:
         await stage.until(lambda: all("starting" in stage.states(name) for name in entries))
         assert not any("ready" in stage.states(name) for name in entries)
@@ -51,23 +51,15 @@ async def test_twenty_servers_start_at_the_same_time(tmp_path: Path) -> None:
 async def test_a_slow_a_dead_and_a_hostile_server_delay_no_other_server(tmp_path: Path) -> None:
     entries = {
         "slow": program("slow", "slow_start", str(tmp_path / "never")),
-        "silent": program("silent", "hang_at_initialize"),
-        "dead": program("dead", "crash_at_start"),
-        "loud": program("loud", "flood_stdout"),
+        "silent": program("silent", "misbehaving", "hang_at_initialize"),
+        "dead": program("dead", "misbehaving", "crash_at_start"),
+        "loud": program("loud", "misbehaving", "flood_stdout"),
         "a": program("a", "plain"),
     }
     async with supervising(entries) as stage:
         client = await stage.upstream().connected_client()
         assert (await client.call_tool("pid")).text
         assert stage.upstream("slow").state == stage.upstream("silent").state == "starting"
-
-
-async def test_starting_waits_for_no_server() -> None:
-    stage = Stage()
-    changes = await stage.supervisor.apply({"a": silent()})
-    assert changes == ServerChanges(added=("a",))
-    assert stage.states() == ["known"]
-    await stage.supervisor.aclose()
 
 
 async def test_it_is_settled_when_nothing_starts_any_more() -> None:
@@ -89,15 +81,6 @@ async def test_waiting_for_it_to_settle_has_a_bound() -> None:
         await settle()
         stage.clock.advance(5.0)
         assert await waiting is False
-
-
-async def test_states_are_published_as_events() -> None:
-    stage = Stage()
-    async with stage.events.subscribe() as follower:
-        await stage.supervisor.apply({"a": good()})
-        heard = [await anext(follower) for _ in range(3)]
-    assert [event.state for event in heard] == ["known", "starting", "ready"]  # type: ignore[union-attr]
-    await stage.supervisor.aclose()
 
 
 # --- a new configuration
@@ -129,7 +112,6 @@ async def test_what_moved_in_its_file_or_is_shown_otherwise_keeps_its_process() 
     "change",
     [
         pytest.param({"env": {"PYTHONPATH": str(ROOT), "X": "1"}}, id="env"),
-        pytest.param({"cwd": str(ROOT)}, id="cwd"),
         pytest.param({"source": Source("project", "x/.mcp.json")}, id="whose-word-it-is"),
     ],
 )
@@ -195,7 +177,7 @@ async def test_closing_leaves_no_process_task_or_descriptor() -> None:
     before, open_before = asyncio.all_tasks(), len(descriptors())
     entries = {f"s{n}": program(f"s{n}", "forks") for n in range(4)}
     pids: list[int] = []
-    async with supervising({**entries, "silent": program("silent", "hang_at_initialize")}) as stage:
+    async with supervising({**entries, "silent": program("silent", "misbehaving", "hang_at_initialize")}) as stage:
         for name in entries:
             client = await stage.upstream(name).connected_client()
             pids += map(int, (await client.call_tool("pid")).text.split())
@@ -229,11 +211,6 @@ async def test_a_callback_that_never_ends_does_not_keep_the_host_from_closing(mo
 
     async with supervising({"a": good(), "b": good("b")}, trust=trust):
         await settle()
-
-
-async def test_closing_can_be_repeated() -> None:
-    async with supervising({"a": good()}) as stage:
-        await stage.supervisor.aclose()
 
 
 def test_a_host_that_is_killed_leaves_no_server_and_no_child_of_one() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from msgspec.structs import replace
 from tests.client.scripted_server import DIE, Fail, Scripted, handshake_server, settle, stateless
 from tests.host.supervised import kept_in, no_trust, program, scripted, supervising
 from tests.transports.processes import alive, gone_within
-from trunkline.errors import ConfigError, ConnectionLost, RequestTimeout, ServerExited, ServerUnavailable
+from trunkline.errors import ConnectionLost, ServerExited, ServerUnavailable
 from trunkline.host.config.model import ServerEntry, Source
 
 TOOLS = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
@@ -39,25 +37,6 @@ async def test_a_process_is_started_listed_and_called() -> None:
         assert status.command.endswith("tests.host.servers.plain")
         assert status.source == "the given configuration"
     assert not alive(status.pid or 0)
-
-
-async def test_a_server_object_is_reached_as_well() -> None:
-    async with supervising({"a": scripted("a", stateless({"tools/list": TOOLS}, tools={}))}) as stage:
-        await stage.upstream().connected_client()
-        assert (stage.upstream().status.tools, stage.upstream().status.pid) == (1, None)
-
-
-@pytest.mark.parametrize(
-    ("era", "revisions"),
-    [("handshake", {"initialize"}), ("stateless", {"server/discover"})],
-    ids=["handshake", "stateless"],
-)
-async def test_the_era_of_the_entry_is_used(era: str, revisions: set[str]) -> None:
-    make = handshake_server if era == "handshake" else stateless
-    server = make({"tools/list": TOOLS}, tools={})
-    async with supervising({"a": scripted("a", server, era=era)}) as stage:
-        await stage.upstream().connected_client()
-    assert set(server.methods) & {"initialize", "server/discover"} == revisions
 
 
 async def test_a_server_that_declares_tools_and_lists_none_is_flagged() -> None:
@@ -87,22 +66,10 @@ async def test_a_list_that_works_after_all_makes_the_server_ready() -> None:
 
 
 async def test_a_server_that_dies_in_its_list_has_not_started() -> None:
-    async with supervising({"a": program("a", "dies_in_list")}) as stage:
+    async with supervising({"a": program("a", "misbehaving", "die_in_list")}) as stage:
         await stage.until_state("waiting")
         assert "status 1" in (stage.upstream().status.last_error or "")
         assert stage.states() == ["known", "starting", "waiting"]
-
-
-async def test_a_server_that_hangs_at_its_start_is_ended_when_its_time_is_over() -> None:
-    said = asyncio.Event()
-    options = {"client_options": lambda entry: {"on_stderr": lambda data: said.set()}}
-    async with supervising({"a": program("a", "hang_at_initialize", start_timeout=5.0)}, **options) as stage:
-        await said.wait()
-        stage.clock.advance(5.0)
-        await stage.until_state("waiting")
-        reason = stage.upstream().status.reason or ""
-        assert "not connected after 5 s" in reason
-        assert "waiting for a lock" in reason
 
 
 async def test_a_program_that_does_not_exist_is_named() -> None:
@@ -112,9 +79,9 @@ async def test_a_program_that_does_not_exist_is_named() -> None:
         assert "command not found: no-such-program-here" in (stage.upstream().status.last_error or "")
 
 
-@pytest.mark.parametrize("module", ["flood_stdout", "flood_stderr"])
-async def test_a_server_that_floods_its_pipes_still_works(module: str) -> None:
-    async with supervising({"a": program("a", module)}) as stage:
+@pytest.mark.parametrize("fault", ["flood_stdout", "flood_stderr"])
+async def test_a_server_that_floods_its_pipes_still_works(fault: str) -> None:
+    async with supervising({"a": program("a", "misbehaving", fault)}) as stage:
         client = await stage.upstream().connected_client()
         assert (await client.call_tool("pid")).text == str(stage.upstream().status.pid)
         assert len(stage.upstream().stderr) <= 8192
@@ -137,15 +104,6 @@ async def test_what_is_not_approved_is_never_started() -> None:
         assert s.upstream().status.last_error is None
 
 
-async def test_what_is_kept_of_a_server_is_not_shown_once_it_is_not_approved(tmp_path: Path) -> None:
-    entry = program("a", "plain", start="lazy")
-    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
-        await stage.until_count("known", 2)
-    async with supervising({"a": entry}, cache=kept_in(tmp_path), trust=no_trust) as stage:
-        await stage.until_state("unapproved")
-        assert stage.offered == []
-
-
 async def test_what_is_kept_of_an_eager_server_is_shown_while_it_starts_if_it_is_approved(tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
@@ -159,14 +117,6 @@ async def test_what_is_kept_of_an_eager_server_is_shown_while_it_starts_if_it_is
     async with supervising({"a": entry}, cache=kept_in(tmp_path), trust=no_trust) as stage:
         await stage.until_state("unapproved")
         assert stage.offered == []
-
-
-async def test_nothing_is_spawned_for_a_server_that_is_not_approved(tmp_path: Path) -> None:
-    entry = replace(program("a", "plain"), command=("touch", str(tmp_path / "ran")))
-    async with supervising({"a": entry}, trust=no_trust) as stage:
-        await stage.until_state("unapproved")
-        await stage.upstream().restart()
-    assert not (tmp_path / "ran").exists()
 
 
 async def test_trust_is_asked_before_each_start() -> None:
@@ -227,13 +177,6 @@ async def test_a_bug_in_a_callback_of_the_host_fails_one_server_and_is_tried_aga
         await stage.upstream().connected_client()
 
 
-async def test_a_lazy_server_whose_trust_check_failed_is_started_to_list_it(tmp_path: Path) -> None:
-    entry = scripted("a", good_server(), start="lazy")
-    async with supervising({"a": entry}, trust=failing_once(), cache=kept_in(tmp_path)) as stage:
-        await stage.until_count("known", 2)
-        assert stage.upstream().status.tools == 1
-
-
 async def test_a_server_that_is_approved_meanwhile_starts_when_it_is_restarted() -> None:
     answers = iter([(False, "new")])
 
@@ -277,7 +220,7 @@ async def test_an_entry_that_makes_no_sense_is_misconfigured() -> None:
 
 
 async def test_a_server_that_crashes_is_started_again_after_a_wait() -> None:
-    async with supervising({"a": program("a", "crash_on_call")}) as stage:
+    async with supervising({"a": program("a", "misbehaving", "crash_on_call")}) as stage:
         client = await stage.upstream().connected_client()
         with pytest.raises(ServerExited, match="status 7"):
             await client.call_tool("pid")
@@ -287,23 +230,6 @@ async def test_a_server_that_crashes_is_started_again_after_a_wait() -> None:
         await stage.pass_time(0.25)
         await stage.until_count("ready", 2)
         assert stage.upstream().status.restarts == 1
-
-
-async def test_a_server_that_was_killed_is_noticed_at_once() -> None:
-    async with supervising({"a": program("a", "plain")}) as stage:
-        await stage.upstream().connected_client()
-        os.kill(stage.upstream().status.pid or 0, signal.SIGKILL)
-        await stage.until_state("waiting")
-        assert "signal 9" in (stage.upstream().status.last_error or "")
-
-
-async def test_a_server_that_ends_by_itself_is_started_again() -> None:
-    async with supervising({"a": program("a", "exit_after", "1")}) as stage:
-        client = await stage.upstream().connected_client()
-        await client.call_tool("pid")
-        await stage.until_state("waiting")
-        await stage.pass_time(0.25)
-        await stage.until_count("ready", 2)
 
 
 async def test_a_caller_of_a_waiting_server_gets_it_once_it_is_ready() -> None:
@@ -333,7 +259,9 @@ def dying(**settings: Any) -> ServerEntry:
 
 
 async def test_a_server_that_crashes_again_and_again_is_left_alone() -> None:
-    async with supervising({"a": program("a", "crash_at_start", crashes=3, secrets=frozenset({"secret-token"}))}) as s:
+    async with supervising(
+        {"a": program("a", "misbehaving", "crash_at_start", crashes=3, secrets=frozenset({"secret-token"}))}
+    ) as s:
         for _ in range(2):
             await s.until_state("waiting")
             s.clock.advance(2.0)
@@ -464,14 +392,13 @@ async def test_a_machine_that_slept_finds_its_servers_as_they_were(tmp_path: Pat
         assert stage.states() == ["known", "starting", "ready"]
 
 
-@pytest.mark.parametrize("seconds", [31.0, 59.0], ids=str)
-async def test_a_server_busy_with_a_call_may_be_as_silent_as_the_call(tmp_path: Path, seconds: float) -> None:
+async def test_a_server_busy_with_a_call_may_be_as_silent_as_the_call(tmp_path: Path) -> None:
     hang = tmp_path / "hang"
     async with supervising({"a": program("a", "stops_answering", str(hang))}) as stage:
         await stage.upstream().connected_client()
         with stage.upstream().track_call():
             hang.touch()
-            await stage.pass_time(seconds, steps=60)
+            await stage.pass_time(59.0, steps=60)
             assert stage.states() == ["known", "starting", "ready"]
 
 
@@ -523,19 +450,12 @@ async def test_a_server_in_use_is_not_idle() -> None:
         assert stage.upstream().state == "known"
 
 
-async def test_a_lazy_server_is_started_once_to_list_it(tmp_path: Path) -> None:
+async def test_a_lazy_server_is_started_once_to_list_it_and_not_again(tmp_path: Path) -> None:
     entry = program("a", "plain", start="lazy")
     async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
         await stage.until_count("known", 2)
         assert stage.states() == ["known", "starting", "known"]
-        assert stage.upstream().status.tools == 1
-        assert stage.upstream().status.pid is None
-
-
-async def test_a_lazy_server_that_is_known_is_not_started(tmp_path: Path) -> None:
-    entry = program("a", "plain", start="lazy")
-    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
-        await stage.until_count("known", 2)
+        assert (stage.upstream().status.tools, stage.upstream().status.pid) == (1, None)
     async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
         assert await stage.supervisor.settled() is True
         assert stage.states() == ["known", "known"]
@@ -608,23 +528,17 @@ async def test_a_stopped_server_stays_so_until_it_is_restarted() -> None:
         with pytest.raises(ServerUnavailable, match="a is stopped"):
             await stage.upstream().connected_client()
         await stage.upstream().restart()
+        restarted = stage.upstream().status.pid or 0
+        await stage.upstream().restart()
+        assert not alive(restarted)
         assert stage.upstream().state == "ready"
 
 
 async def test_a_server_can_be_stopped_while_it_starts() -> None:
-    async with supervising({"a": program("a", "hang_at_initialize")}) as stage:
+    async with supervising({"a": program("a", "misbehaving", "hang_at_initialize")}) as stage:
         await stage.until_state("starting")
         await stage.upstream().stop()
         assert stage.upstream().state == "stopped"
-
-
-async def test_a_restart_ends_the_old_process_first() -> None:
-    async with supervising({"a": program("a", "plain")}) as stage:
-        await stage.upstream().connected_client()
-        pid = stage.upstream().status.pid or 0
-        await stage.upstream().restart()
-        assert not alive(pid)
-        assert stage.upstream().status.pid not in (None, pid)
 
 
 async def test_orders_to_a_server_that_is_gone_do_nothing() -> None:
@@ -652,24 +566,6 @@ async def test_another_client_has_a_separate_process_that_ends_with_the_server()
                 await own.call_tool("pid")
 
 
-async def test_options_that_do_not_exist_are_refused() -> None:
-    async with supervising({"a": scripted("a", good_server())}) as stage:
-        await stage.upstream().connected_client()
-        with pytest.raises((TypeError, ConfigError), match="elicit"):
-            stage.upstream().make_client(elicit=None)
-
-
-async def test_the_clocks_of_the_entry_are_the_clients() -> None:
-    server = good_server({"tools/call": None})
-    async with supervising({"a": scripted("a", server, timeout=7.0)}) as stage:
-        client = await stage.upstream().connected_client()
-        call = asyncio.ensure_future(client.call_tool("add"))
-        await server.until(lambda: "tools/call" in server.methods)
-        stage.clock.advance(7.0)
-        with pytest.raises(RequestTimeout, match="7 s"):
-            await call
-
-
 async def test_the_options_of_the_host_reach_the_shared_client() -> None:
     heard: list[str] = []
 
@@ -695,9 +591,3 @@ async def test_a_callback_that_fails_hurts_no_server() -> None:
     async with supervising({"a": scripted("a", good_server())}, on_offering=fail) as stage:
         await stage.upstream().connected_client()
         assert stage.upstream().state == "ready"
-
-
-async def test_a_server_shows_its_name_and_state() -> None:
-    async with supervising({"a": scripted("a", good_server())}) as stage:
-        await stage.upstream().connected_client()
-        assert repr(stage.upstream()) == "Upstream('a', 'ready')"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.transports.http.scripted_http import LISTENING, Got, HttpScript, Status, Writer, handshake_script
+from tests.transports.http.scripted_http import LISTENING, Got, HttpScript, Status, Writer, break_off, handshake_script
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, HttpError
 from trunkline.transports.http.client.answers import post_answer
@@ -29,10 +29,6 @@ def question(id: Any) -> dict[str, Any]:
 
 def answers(script: HttpScript) -> list[Got]:
     return [got for got in script.requests if "result" in got.message]
-
-
-async def break_off(got: Got, writer: Writer) -> None:
-    writer.break_off()
 
 
 def asking(*replies: Any) -> HttpScript:

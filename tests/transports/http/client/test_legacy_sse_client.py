@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.support import run_async
-from tests.transports.http.scripted_http import CAPABILITIES, LISTENING, Got, HttpScript, Status, Writer, old_script
+from tests.transports.http.scripted_http import (
+    CAPABILITIES,
+    LISTENING,
+    Got,
+    HttpScript,
+    Status,
+    Writer,
+    break_off,
+    old_script,
+    streaming,
+)
 from trunkline.client.client import Client
 from trunkline.client.options import ClientState
-from trunkline.errors import ConfigError, ConnectionLost, HttpError, RemoteProtocolError
+from trunkline.errors import ConfigError, ConnectionLost, HttpError, LocalProtocolError, RemoteProtocolError
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, REVISIONS
 from trunkline.transports.http.client.http_client import HttpClientOptions
@@ -59,34 +68,12 @@ class OldServer(HttpScript):
             self.out.put_nowait(b"event: message\ndata: %b\n\n" % json.dumps(answer).encode())
 
 
-def test_a_url_that_refuses_posts_is_used_with_http_sse() -> None:
-    async def main() -> tuple[str | None, str, list[tuple[str, str]]]:
-        script = OldServer()
-        async with script, Client(script.url) as client:
-            text = (await client.call_tool("add")).text
-            return client.revision, text, [(got.method or got.verb, got.path) for got in script.requests]
-
-    revision, text, requests = run_async(main())
-    assert (revision, text) == (OLDEST, "3")
-    assert requests == [
-        ("server/discover", "/mcp"),
-        ("initialize", "/mcp"),
-        ("GET", "/mcp"),
-        ("initialize", "/messages?s=1"),
-        ("notifications/initialized", "/messages?s=1"),
-        ("tools/call", "/messages?s=1"),
-    ]
-
-
-def test_an_entry_of_type_sse_uses_http_sse_at_once() -> None:
-    async def main() -> list[str]:
-        script = OldServer()
-        async with script, Client({"url": script.url, "type": "sse", "headers": {"X-A": "b"}}) as client:
-            await client.list_tools()
-        assert {got.headers["x-a"] for got in script.requests} == {"b"}
-        return script.names
-
-    assert run_async(main()) == ["GET", "initialize", "notifications/initialized", "tools/list"]
+async def test_an_entry_of_type_sse_uses_http_sse_at_once() -> None:
+    script = OldServer()
+    async with script, Client({"url": script.url, "type": "sse", "headers": {"X-A": "b"}}) as client:
+        await client.list_tools()
+    assert {got.headers["x-a"] for got in script.requests} == {"b"}
+    assert script.names == ["GET", "initialize", "notifications/initialized", "tools/list"]
 
 
 def test_the_sse_transport_has_no_stateless_revision() -> None:
@@ -94,40 +81,13 @@ def test_the_sse_transport_has_no_stateless_revision() -> None:
         Client({"url": "http://localhost/sse", "type": "sse"}, revision=NEWEST.name)
 
 
-def test_messages_that_belong_to_no_request_are_delivered() -> None:
-    async def main() -> str:
-        heard: asyncio.Queue[str] = asyncio.Queue()
-        async with OldServer() as script:
-            assert isinstance(script, OldServer)
-            entry = {"url": script.url, "type": "sse"}
-            async with Client(entry, on_notification=lambda method, params: heard.put_nowait(method)):
-                script.out.put_nowait(b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n')
-                return await heard.get()
-
-    assert run_async(main()) == "notifications/tools/list_changed"
-
-
-@pytest.mark.parametrize(
-    "endpoint",
-    [b"http://example.com/m", b"https://127.0.0.1/m", b"//other/m", b"", b"http://[/", b"http://u@127.0.0.1/"],
-)
-def test_an_endpoint_on_another_server_is_refused(endpoint: bytes) -> None:
-    async def main() -> list[str]:
-        script = OldServer(endpoint)
-        async with script:
-            with pytest.raises(RemoteProtocolError, match="not on this server"):
-                await Client({"url": script.url, "type": "sse"}).__aenter__()
-        return script.names
-
-    assert run_async(main()) == ["GET"]
-
-
-async def ends(got: Got, writer: Writer) -> None:
-    writer.stream()
-
-
-async def breaks(got: Got, writer: Writer) -> None:
-    writer.break_off()
+@pytest.mark.parametrize("endpoint", [b"https://127.0.0.1/m", b"//other/m", b"", b"http://[/", b"http://u@127.0.0.1/"])
+async def test_an_endpoint_on_another_server_is_refused(endpoint: bytes) -> None:
+    script = OldServer(endpoint)
+    async with script:
+        with pytest.raises(RemoteProtocolError, match="not on this server"):
+            await Client({"url": script.url, "type": "sse"}).__aenter__()
+    assert script.names == ["GET"]
 
 
 async def breaks_in_an_error(got: Got, writer: Writer) -> None:
@@ -139,8 +99,8 @@ async def breaks_in_an_error(got: Got, writer: Writer) -> None:
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (ends, ConnectionLost),
-        (breaks, ConnectionLost),
+        (streaming(), ConnectionLost),
+        (break_off, ConnectionLost),
         (breaks_in_an_error, ConnectionLost),
         (Status(404), HttpError),
         (Status(200, b"<html>", type="text/html"), RemoteProtocolError),
@@ -159,58 +119,49 @@ async def test_a_stream_without_an_endpoint_event_raises() -> None:
             await Client({"url": script.url, "type": "sse"}, limits=Limits(header_seconds=0.05)).__aenter__()
 
 
-def test_the_end_of_the_stream_ends_the_link_and_the_next_call_reconnects() -> None:
-    async def main() -> tuple[ClientState, str]:
-        script = OldServer()
-        async with script, Client({"url": script.url, "type": "sse"}) as client:
-            pending = asyncio.ensure_future(client.request("acme/never"))
-            await script.until(lambda: script.of("acme/never"))
-            script.out.put_nowait(None)
-            with pytest.raises(ConnectionLost, match="ended its event stream"):
-                await pending
-            state = client.state
-            return state, (await client.call_tool("add")).text
-
-    assert run_async(main()) == (ClientState.FAILED, "3")
+async def test_the_end_of_the_stream_ends_the_link_and_the_next_call_reconnects() -> None:
+    script = OldServer()
+    async with script, Client({"url": script.url, "type": "sse"}) as client:
+        pending = asyncio.ensure_future(client.request("acme/never"))
+        await script.until(lambda: script.of("acme/never"))
+        script.out.put_nowait(None)
+        with pytest.raises(ConnectionLost, match="ended its event stream"):
+            await pending
+        state = client.state
+        assert (state, (await client.call_tool("add")).text) == (ClientState.FAILED, "3")
 
 
 @pytest.mark.parametrize(
     ("reply", "error"),
-    [(Status(500, b"no"), HttpError), (breaks, ConnectionLost), (breaks_in_an_error, ConnectionLost)],
+    [(Status(500, b"no"), HttpError), (break_off, ConnectionLost), (breaks_in_an_error, ConnectionLost)],
 )
-def test_a_failed_post_affects_only_its_request(reply: Any, error: type[Exception]) -> None:
-    async def main() -> tuple[ClientState, str]:
-        script = OldServer(**{"acme/x": reply, "acme/told": reply})
-        async with script, Client({"url": script.url, "type": "sse"}) as client:
-            await client.notify("acme/told")
-            with pytest.raises(error):
-                await client.request("acme/x")
-            return client.state, (await client.call_tool("add")).text
-
-    assert run_async(main()) == (ClientState.ACTIVE, "3")
+async def test_a_failed_post_affects_only_its_request(reply: Any, error: type[Exception]) -> None:
+    script = OldServer(**{"acme/x": reply, "acme/told": reply})
+    async with script, Client({"url": script.url, "type": "sse"}) as client:
+        await client.notify("acme/told")
+        with pytest.raises(error):
+            await client.request("acme/x")
+        assert (client.state, (await client.call_tool("add")).text) == (ClientState.ACTIVE, "3")
 
 
 async def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
     script = OldServer()
     async with script, Client({"url": script.url, "type": "sse"}) as client:
-        with pytest.raises(Exception, match="cannot be sent"):
+        with pytest.raises(LocalProtocolError, match="cannot be sent"):
             await client.request("acme/x", {"x": object()})
 
 
-def test_a_cancelled_call_posts_a_cancellation() -> None:
-    async def main() -> Any:
-        script = OldServer()
-        async with script, Client({"url": script.url, "type": "sse"}) as client:
-            task = asyncio.ensure_future(client.request("acme/never"))
-            await script.until(lambda: script.of("acme/never"))
-            task.cancel()
-            await script.until(lambda: script.of("notifications/cancelled"))
-        return script.of("notifications/cancelled")[0].message["params"]["requestId"] - script.of("acme/never")[0].id
-
-    assert run_async(main()) == 0
+async def test_a_cancelled_call_posts_a_cancellation() -> None:
+    script = OldServer()
+    async with script, Client({"url": script.url, "type": "sse"}) as client:
+        task = asyncio.ensure_future(client.request("acme/never"))
+        await script.until(lambda: script.of("acme/never"))
+        task.cancel()
+        await script.until(lambda: script.of("notifications/cancelled"))
+    assert (script.of("notifications/cancelled")[0].message["params"]["requestId"] - script.of("acme/never")[0].id) == 0
 
 
-def test_messages_before_attach_are_delivered_and_then_the_end() -> None:
+async def test_messages_before_attach_are_delivered_and_then_the_end() -> None:
     class Taken:
         def __init__(self) -> None:
             self.told: list[Any] = []
@@ -225,16 +176,13 @@ def test_messages_before_attach_are_delivered_and_then_the_end() -> None:
         writer.stream()
         writer.raw(b'event: endpoint\ndata: /x\n\ndata: {"jsonrpc":"2.0","method":"a"}\n\n')
 
-    async def main() -> list[Any]:
-        async with old_script({"GET": reply}) as script:
-            link = await LegacySseLink.open(HttpClientOptions(url=script.url), Limits())
-            assert link._stream is not None
-            await asyncio.wait([link._stream])
-            taken = Taken()
-            link.attach(taken)
-            await link.drain()
-            await link.aclose()
-            link.send([])
-            return taken.told
-
-    assert run_async(main()) == ["a", ConnectionLost]
+    async with old_script({"GET": reply}) as script:
+        link = await LegacySseLink.open(HttpClientOptions(url=script.url), Limits())
+        assert link._stream is not None
+        await asyncio.wait([link._stream])
+        taken = Taken()
+        link.attach(taken)
+        await link.drain()
+        await link.aclose()
+        link.send([])
+        assert taken.told == ["a", ConnectionLost]

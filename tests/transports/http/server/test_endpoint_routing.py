@@ -64,20 +64,14 @@ async def sent(
         # A stateless or unknown revision: the request is served on its own, whatever session it names.
         pytest.param(STATELESS, NONE, NOTICE, 202, None, id="stateless notification"),
         pytest.param(STATELESS, OPEN, NOTICE, 202, None, id="stateless notification, session ignored"),
-        pytest.param(STATELESS, "unknown", NOTICE, 202, None, id="stateless notification, unknown session ignored"),
         pytest.param(STATELESS, NONE, ANSWER, 400, -32600, id="stateless answer"),
-        pytest.param(STATELESS, NONE, FAILURE, 400, -32600, id="stateless error answer"),
         pytest.param(STATELESS, NONE, [LIST], 400, -32600, id="stateless batch"),
-        pytest.param(STATELESS, NONE, [], 400, -32600, id="stateless empty batch"),
         pytest.param(STATELESS, NONE, LIST, 400, -32602, id="stateless header, body names none"),
-        pytest.param(STATELESS, OPEN, LIST, 400, -32602, id="stateless header, session ignored"),
         pytest.param(STATELESS, NONE, initialize(), 400, -32602, id="stateless header, initialize"),
         pytest.param(UNKNOWN, NONE, LIST, 400, -32022, id="unknown"),
         pytest.param(UNKNOWN, OPEN, LIST, 400, -32022, id="unknown, with a session"),
         pytest.param(UNKNOWN, NONE, initialize(), 400, -32022, id="unknown, initialize"),
         pytest.param(UNKNOWN, NONE, NOTICE, 400, -32600, id="unknown, notification"),
-        pytest.param(UNKNOWN, OPEN, NOTICE, 400, -32600, id="unknown, notification with a session"),
-        pytest.param(UNKNOWN, NONE, ANSWER, 400, -32600, id="unknown, answer"),
         pytest.param("", NONE, LIST, 400, -32022, id="empty"),
         # None, or a handshake revision, without a session.
         pytest.param(NONE, NONE, initialize(), 200, None, id="initialize"),
@@ -85,7 +79,6 @@ async def sent(
         pytest.param(NONE, NONE, request("tools/list", {"_meta": META}), 400, -32020, id="no header, body has one"),
         pytest.param(HANDSHAKE, NONE, request("tools/list", {"_meta": META}), 400, -32020, id="other than the body"),
         pytest.param(NONE, NONE, LIST, 400, -32602, id="request without a session"),
-        pytest.param(HANDSHAKE, NONE, LIST, 400, -32602, id="request without a session, with the header"),
         pytest.param(NONE, NONE, NOTICE, 400, -32600, id="notification without a session"),
         pytest.param(NONE, NONE, ANSWER, 400, -32600, id="answer without a session"),
         pytest.param(NONE, NONE, [LIST], 400, -32600, id="batch without a session"),
@@ -97,14 +90,11 @@ async def sent(
         pytest.param(HANDSHAKE_NAMES[0], OPEN, NOTICE, 400, -32600, id="notification in another revision"),
         pytest.param(HANDSHAKE, OPEN, NOTICE, 202, None, id="session notification"),
         pytest.param(HANDSHAKE, OPEN, ANSWER, 202, None, id="session answer"),
-        pytest.param(HANDSHAKE, OPEN, FAILURE, 202, None, id="session error answer"),
         pytest.param(HANDSHAKE, OPEN, [LIST], 400, -32600, id="session batch"),
         pytest.param(HANDSHAKE, OPEN, initialize(), 200, -32600, id="second initialize"),
         pytest.param(HANDSHAKE, OPEN, request("nope"), 200, -32601, id="session, unknown method"),
-        pytest.param(HANDSHAKE, OPEN, tool("nope"), 200, -32602, id="session, unknown tool"),
         # A session that is not, or not any more.
         pytest.param(HANDSHAKE, ENDED, LIST, 404, -32600, id="ended session"),
-        pytest.param(HANDSHAKE, ENDED, NOTICE, 404, -32600, id="ended session, notification"),
         pytest.param(HANDSHAKE, "unknown", LIST, 404, -32600, id="unknown session"),
         pytest.param(NONE, "", LIST, 404, -32600, id="empty session id"),
         pytest.param(NONE, "unknown", initialize(), 404, -32600, id="initialize with an unknown session"),
@@ -144,33 +134,32 @@ async def test_a_get_or_delete_belongs_to_a_session(
 
 @pytest.mark.parametrize(
     ("verb", "version"),
-    [
-        *[(verb, STATELESS) for verb in ("GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "QUERY")],
-        *[(verb, None) for verb in ("GET", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "QUERY")],
-    ],
+    [("GET", STATELESS), ("DELETE", STATELESS), ("PUT", STATELESS), ("GET", None), ("HEAD", None), ("OPTIONS", None)],
 )
 async def test_an_unused_http_method_is_answered_with_the_allowed_ones(verb: str, version: str | None) -> None:
     call = await sent(verb, version, None, sse=False)
     assert (call.status, call.headers["allow"]) == (405, "POST" if verb in ("GET", "DELETE") else "POST, GET, DELETE")
 
 
-@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/mcpx", "/mcp/x", "/mcp//", "/MCP", "/mcp/sse/", "", "/caf\u00e9\udcff"])
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [
+        *[("POST", path) for path in ("/", "/mcpx", "/mcp/x", "/mcp//", "/MCP", "/mcp/sse/", "", "/caf\u00e9\udcff")],
+        *[(verb, "/mcpx") for verb in ("GET", "DELETE", "OPTIONS")],
+    ],
+)
 async def test_other_paths_are_not_found(verb: str, path: str) -> None:
     call = await sent(verb, None, None, path=path)
     assert (call.status, call.json["error"]["code"], call.json["id"]) == (404, -32600, None)
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-async def test_a_slash_at_the_end_of_the_path_makes_no_difference(path: str) -> None:
-    assert (await sent("POST", None, None, initialize(), path=path)).status == 200
+async def test_a_slash_at_the_end_of_the_path_makes_no_difference() -> None:
+    assert (await sent("POST", None, None, initialize(), path="/mcp/")).status == 200
 
 
-@pytest.mark.parametrize(
-    ("verb", "status"), [pytest.param("GET", 405, id="GET"), pytest.param("DELETE", 405, id="DELETE")]
-)
-async def test_without_sessions_get_and_delete_are_not_used(verb: str, status: int) -> None:
-    assert (await sent(verb, HANDSHAKE, "any", stateless_http=True)).status == status
+@pytest.mark.parametrize("verb", ["GET", "DELETE"])
+async def test_without_sessions_get_and_delete_are_not_used(verb: str) -> None:
+    assert (await sent(verb, HANDSHAKE, "any", stateless_http=True)).status == 405
 
 
 async def test_a_websocket_is_refused() -> None:
@@ -205,16 +194,10 @@ def failing(error: Exception, *, tell: bool = False) -> Any:
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
+        *[(RequestFailed("m", code=code), 400, code) for code in (-32700, -32600, -32602, -32020, -32022)],
+        *[(RequestFailed("m", code=code), 200, code) for code in (-32603, -32000, 7)],
         pytest.param(RequestFailed("m", code=-32601), 404, -32601, id="method not found"),
-        pytest.param(RequestFailed("m", code=-32700), 400, -32700, id="parse error"),
-        pytest.param(RequestFailed("m", code=-32600), 400, -32600, id="invalid request"),
-        pytest.param(RequestFailed("m", code=-32602), 400, -32602, id="invalid params"),
-        pytest.param(RequestFailed("m", code=-32020), 400, -32020, id="header mismatch"),
         pytest.param(MissingCapability("m", capability="sampling"), 400, -32021, id="missing capability"),
-        pytest.param(RequestFailed("m", code=-32022), 400, -32022, id="unsupported version"),
-        pytest.param(RequestFailed("m", code=-32603), 200, -32603, id="internal error"),
-        pytest.param(RequestFailed("m", code=-32000), 200, -32000, id="server error"),
-        pytest.param(RequestFailed("m", code=7), 200, 7, id="application error"),
         pytest.param(ValueError("secret"), 200, -32603, id="a handler that fails"),
     ],
 )
@@ -277,12 +260,14 @@ async def test_an_unsupported_revision_is_answered_with_the_supported_ones() -> 
 # --- ids -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id", [0, 1, -5, 2**53, "", "1", "\u00e9"], ids=repr)
-@pytest.mark.parametrize("method", ["tools/list", "nope"])
-async def test_an_answer_has_the_id_of_its_request(id: Any, method: str) -> None:
-    call = await modern(Workshop().asgi(), request(method, {}, id=id)).whole()
-    answered = call.json["id"]
-    assert (type(answered), answered) == (type(id), id)
+@pytest.mark.parametrize("id", [0, -5, 2**53, "", "1", "\u00e9"], ids=repr)
+async def test_an_answer_has_the_id_of_its_request(id: Any) -> None:
+    app = Workshop().asgi()
+    answered = [(await modern(app, request(method, {}, id=id)).whole()).json["id"] for method in ("tools/list", "nope")]
+    assert [(type(each), each) for each in answered] == [(type(id), id)] * 2
+
+
+TOO_DEEP = b'{"jsonrpc":"2.0","id":7,"method":"x","params":%b}' % (b"[" * 300 + b"]" * 300)
 
 
 @pytest.mark.parametrize(
@@ -292,28 +277,20 @@ async def test_an_answer_has_the_id_of_its_request(id: Any, method: str) -> None
         pytest.param(b"{", -32700, None, id="cut off"),
         pytest.param(b'\xff{"jsonrpc":"2.0"}', -32700, None, id="no UTF-8"),
         pytest.param('{"jsonrpc":"2.0","id":1,"method":"ping"}'.encode("utf-16"), -32700, None, id="UTF-16"),
-        pytest.param(b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}', -32700, None, id="byte order mark"),
         pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping"} x', -32700, None, id="trailing bytes"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"x","params":NaN}', -32700, None, id="NaN"),
-        pytest.param(b"5", -32600, None, id="a number"),
         pytest.param(b"null", -32600, None, id="null"),
-        pytest.param(b'{"id":7,"method":"ping"}', -32600, 7, id="no version"),
         pytest.param(b'{"jsonrpc":"1.0","id":7,"method":"ping"}', -32600, 7, id="another version"),
-        pytest.param(b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600, None, id="null id"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600, None, id="fraction"),
-        pytest.param(b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600, None, id="boolean"),
+        pytest.param(b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600, None, id="boolean id"),
         pytest.param(b'{"jsonrpc":"2.0","id":7}', -32600, 7, id="no method"),
         pytest.param(b'{"jsonrpc":"2.0","id":7,"id":8,"method":"ping"}', -32600, None, id="two ids"),
-        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"ping","method":"x"}', -32600, 7, id="two methods"),
-        pytest.param(
-            b'{"jsonrpc":"2.0","id":7,"method":"x","params":%b}' % (b"[" * 300 + b"]" * 300), -32700, 7, id="too deep"
-        ),
+        pytest.param(TOO_DEEP, -32700, 7, id="too deep"),
     ],
 )
-@pytest.mark.parametrize("session", [True, False], ids=["session", "no session"])
-@pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
+@pytest.mark.parametrize(
+    ("version", "session"), [(STATELESS, NONE), (HANDSHAKE, NONE), (HANDSHAKE, OPEN)], ids=["stateless", "none", "open"]
+)
 async def test_an_invalid_message_is_refused_with_its_id_if_it_has_one(
-    body: bytes, code: int, id: Any, session: bool, version: str
+    body: bytes, code: int, id: Any, version: str, session: str | None
 ) -> None:
-    call = await sent("POST", version, OPEN if session else NONE, body)
+    call = await sent("POST", version, session, body)
     assert (call.status, call.json["error"]["code"], call.json["id"]) == (400, code, id)

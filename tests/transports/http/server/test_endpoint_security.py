@@ -26,8 +26,6 @@ from tests.transports.http.serving_support import (
 from trunkline.protocol.caller import Principal
 from trunkline.protocol.limits import Limits
 
-VERBS = ["POST", "GET", "DELETE", "OPTIONS", "PUT"]
-PATHS = ["/mcp", "/mcp/sse", "/mcp/messages", "/elsewhere"]
 CALL = json.dumps(tool("add", meta=META)).encode()
 
 
@@ -38,22 +36,13 @@ CALL = json.dumps(tool("add", meta=META)).encode()
     ("headers", "status"),
     [
         pytest.param({"host": "evil.example"}, 403, id="foreign host"),
-        pytest.param({"host": "localhost.evil.example"}, 403, id="host that begins alike"),
-        pytest.param({"host": "evil-localhost"}, 403, id="host that ends alike"),
-        pytest.param({"host": "localhost@evil.example"}, 400, id="host with a user"),
-        pytest.param({"host": "127.0.0.1.evil.example:8000"}, 403, id="host like an address"),
-        pytest.param({"host": "127.1"}, 400, id="short address"),
-        pytest.param({"host": ""}, 400, id="empty host"),
+        pytest.param({"host": "127.1"}, 400, id="malformed host"),
         pytest.param({"host": None}, 400, id="no host"),
         pytest.param({"origin": "http://evil.example"}, 403, id="foreign origin"),
-        pytest.param({"origin": "http://localhost.evil.example"}, 403, id="origin that begins alike"),
-        pytest.param({"origin": "null"}, 403, id="origin null"),
-        pytest.param({"origin": ""}, 403, id="empty origin"),
-        pytest.param({"origin": "file://"}, 403, id="origin of a file"),
         pytest.param({"origin": "http://evil.example", "host": "evil.example"}, 403, id="rebound"),
     ],
 )
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 async def test_a_foreign_host_or_origin_is_refused_with_every_verb(
     headers: dict[str, str | None], status: int, verb: str
 ) -> None:
@@ -65,28 +54,22 @@ async def test_a_foreign_host_or_origin_is_refused_with_every_verb(
 
 
 @pytest.mark.parametrize(
-    "headers",
+    "headers", [{"host": "evil.example"}, {"origin": "http://evil.example"}], ids=["host", "origin"]
+)
+@pytest.mark.parametrize(
+    ("verb", "path", "address"),
     [
-        pytest.param({"host": "evil.example"}, id="host"),
-        pytest.param({"origin": "http://evil.example"}, id="origin"),
-        pytest.param({"origin": "http://evil.example", "host": "evil.example"}, id="rebound"),
+        ("POST", "/mcp", "0.0.0.0"),
+        ("GET", "/mcp/sse", "192.168.1.7"),
+        ("POST", "/mcp/messages", "::"),
+        ("GET", "/elsewhere", "127.0.0.1"),
     ],
 )
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("verb", ["POST", "GET", "OPTIONS"])
-@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.7", "::"])
 async def test_a_foreign_host_or_origin_is_refused_on_every_route_and_address(
-    headers: dict[str, str | None], path: str, verb: str, address: str
+    headers: dict[str, str | None], verb: str, path: str, address: str
 ) -> None:
     call = ask(Workshop().asgi(), verb, path, body=CALL, headers=headers, server=(address, 8000))
     assert (await call.whole()).status == 403
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.7"])
-async def test_the_address_of_the_connection_is_accepted_as_host(address: str) -> None:
-    headers = {**modern_headers("tools/call", "add"), "host": f"{address}:8000"}
-    call = await ask(Workshop().asgi(), body=CALL, headers=headers, server=(address, 8000)).whole()
-    assert call.status == 200
 
 
 async def test_a_public_name_can_be_given() -> None:
@@ -125,19 +108,7 @@ async def test_an_accepted_host_and_an_accepted_origin_are_checked_together() ->
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("text/plain", id="text"),
-        pytest.param("text/plain;charset=utf-8", id="text with a parameter"),
-        pytest.param("application/x-www-form-urlencoded", id="form"),
-        pytest.param("multipart/form-data; boundary=x", id="multipart"),
-        pytest.param("text/plain; application/json", id="JSON as a parameter"),
-        pytest.param("application/json-patch+json", id="alike"),
-        pytest.param("application/json, text/plain", id="two"),
-        pytest.param("application/json; charset=utf-16", id="another encoding"),
-        pytest.param("", id="empty"),
-        pytest.param(None, id="none"),
-    ],
+    "kind", ["text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16", None]
 )
 @pytest.mark.parametrize("handshake", [True, False], ids=["session", "stateless"])
 async def test_a_post_that_needs_no_preflight_runs_nothing(kind: str | None, handshake: bool) -> None:
@@ -150,8 +121,9 @@ async def test_a_post_that_needs_no_preflight_runs_nothing(kind: str | None, han
     assert (call.error, workshop.count) == ((415, -32600), 0)
 
 
-@pytest.mark.parametrize("verb", ["POST", "OPTIONS", "GET"])
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:9999", "null"])
+@pytest.mark.parametrize(
+    ("verb", "origin"), [("POST", "https://evil.example"), ("OPTIONS", "http://localhost:9999"), ("GET", "null")]
+)
 async def test_no_page_may_read_responses_unless_listed(verb: str, origin: str) -> None:
     headers = {**modern_headers("tools/call", "add"), "origin": origin, "access-control-request-method": "POST"}
     call = await ask(Workshop().asgi(), verb, body=CALL, headers=headers).whole()
@@ -199,11 +171,9 @@ async def test_a_listed_page_may_read_errors_and_its_session_id() -> None:
     "body",
     [
         pytest.param(b'{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":%b}', id="another case"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1,"METHOD":"tools/call","params":%b}', id="capitals"),
         pytest.param(b'{"jsonrpc":"2.0","id":1,"method\\u0000":"tools/call","params":%b}', id="NUL at the end"),
         pytest.param('{"jsonrpc":"2.0","id":1,"method":"ping","param\u017f":%b}'.encode(), id="long s"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":%b}', id="twice"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","\\u006dethod":"tools/call","params":%b}', id="escaped"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","\\u006dethod":"tools/call","params":%b}', id="twice"),
         pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{},"params":%b}', id="two params"),
     ],
 )
@@ -221,22 +191,20 @@ async def test_a_similar_or_repeated_name_calls_no_tool(body: bytes, handshake: 
     assert workshop.count == 0
 
 
-@pytest.mark.parametrize("name", ["Add", "add\x00", "ADD", " add", "a\u200bdd"], ids=repr)
-async def test_a_tool_is_called_by_its_exact_name_only(name: str) -> None:
+async def test_a_tool_is_called_by_its_exact_name_only() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
-    call = await client.post(tool(name)).whole()
-    assert (call.json["error"]["code"], workshop.count) == (-32602, 0)
+    calls = [await client.post(tool(name)).whole() for name in ("Add", "add\x00", " add", "a\u200bdd")]
+    assert ([call.json["error"]["code"] for call in calls], workshop.count) == ([-32602] * 4, 0)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 @pytest.mark.parametrize("version", [STATELESS, None], ids=["stateless", "handshake"])
-async def test_a_body_with_a_declared_length_over_the_limit_is_refused_unread(path: str, version: str | None) -> None:
+async def test_a_body_with_a_declared_length_over_the_limit_is_refused_unread(version: str | None) -> None:
     headers = {"content-length": str(64 << 20), "mcp-protocol-version": version}
-    call = ask(Workshop().asgi(), path=path, body=[b"x", b"never asked for"], headers=headers)
+    call = ask(Workshop().asgi(), body=[b"x", b"never asked for"], headers=headers)
     await call.whole()
     assert (call.error, call.headers["connection"], len(call._pieces)) == ((413, -32600), "close", 2)
 
@@ -269,38 +237,28 @@ async def test_a_body_in_pieces_is_read_whole() -> None:
 
 
 async def test_a_body_that_takes_too_long_is_refused() -> None:
-    sent: list[Any] = []
-    pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
-
-    async def receive() -> Any:
-        if pieces:
-            return pieces.pop()
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    call = ask(Workshop().asgi(), body=b"{}")
-    scope = call.scope
-    await call.whole()
-    await Workshop(Limits(body_seconds=0.05)).asgi()(scope, receive, send)
-    assert sent[0]["status"] == 408
+    app = Workshop(Limits(body_seconds=0.05)).asgi()
+    call = ask(app, body=[])
+    call.receive = _unfinished(b"{")  # type: ignore[method-assign]
+    assert (await call.whole()).status == 408
 
 
 async def test_a_client_that_disconnects_within_its_body_runs_nothing() -> None:
     workshop = Workshop()
     call = ask(workshop.asgi(), body=[CALL], headers=modern_headers("tools/call", "add"))
-    call._pieces = [CALL, b""]
-    call.receive = _leaving(CALL)  # type: ignore[method-assign]
+    call.receive = _unfinished(CALL, {"type": "http.disconnect"})  # type: ignore[method-assign]
     await call.ended()
     assert (call.status, workshop.count) == (400, 0)
 
 
-def _leaving(body: bytes) -> Any:
-    messages = [{"type": "http.request", "body": body, "more_body": True}, {"type": "http.disconnect"}]
+def _unfinished(body: bytes, *then: dict[str, str]) -> Any:
+    """Receive a piece of a body, then these messages, then nothing."""
+    messages = [{"type": "http.request", "body": body, "more_body": True}, *then]
 
     async def receive() -> Any:
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop(0)
 
     return receive
 
@@ -344,8 +302,14 @@ async def test_the_authenticated_principal_reaches_the_handler(auth: Any) -> Non
     assert texts == ["ada", "bob"]
 
 
-@pytest.mark.parametrize("auth", [authenticate, _async, _truthy], ids=["function", "coroutine", "of another type"])
-@pytest.mark.parametrize("token", [None, "", "Bearer", "Basic ada", "Bearer broken"])
+@pytest.mark.parametrize(
+    ("auth", "token"),
+    [
+        *[(authenticate, token) for token in (None, "", "Bearer", "Basic ada", "Bearer broken")],
+        pytest.param(_async, "Bearer broken", id="coroutine"),
+        pytest.param(_truthy, "Bearer ada", id="a principal of another type"),
+    ],
+)
 async def test_an_unauthenticated_request_runs_nothing(auth: Any, token: str | None) -> None:
     workshop = Workshop()
     app = workshop.asgi(auth=auth)
@@ -382,9 +346,7 @@ async def test_without_authentication_a_token_changes_nothing() -> None:
     "bad",
     [
         pytest.param(request("tools/call", {"name": "add", "arguments": []}), id="arguments of another type"),
-        pytest.param(request("tools/list", {"cursor": {}}), id="cursor of another type"),
         pytest.param(request("tools/call", []), id="params as an array"),
-        pytest.param(request("completion/complete", {"ref": None}), id="no reference"),
         pytest.param(request("logging/setLevel", {"level": "loud"}), id="unknown level"),
         pytest.param({"jsonrpc": "2.0", "method": "notifications/initialized", "params": 5}, id="odd notification"),
         pytest.param({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": {}}}, id="cancel"),

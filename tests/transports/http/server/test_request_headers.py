@@ -14,6 +14,7 @@ from tests.transports.http.serving_support import (
     SessionClient,
     Workshop,
     ask,
+    initialize,
     modern,
     modern_headers,
     pairs,
@@ -34,25 +35,12 @@ def sentinel(text: str) -> str:
     ("message", "headers", "problem"),
     [
         pytest.param(LIST, {"mcp-method": None}, "Mcp-Method header is missing", id="no method"),
-        pytest.param(LIST, {"mcp-method": ""}, "Mcp-Method", id="empty method"),
         pytest.param(LIST, {"mcp-method": "tools/call"}, "Mcp-Method", id="another method"),
-        pytest.param(LIST, {"mcp-method": "Tools/List"}, "Mcp-Method", id="method in another case"),
-        pytest.param(LIST, {"mcp-method": sentinel("tools/list")}, "Mcp-Method", id="method in Base64"),
-        pytest.param(LIST, {"mcp-protocol-version": HANDSHAKE}, "MCP-Protocol-Version", id="another version"),
         pytest.param(LIST, {"mcp-protocol-version": None}, "MCP-Protocol-Version", id="no version"),
         pytest.param(tool("add"), {"mcp-name": None}, "Mcp-Name header is missing", id="no name"),
-        pytest.param(tool("add"), {"mcp-name": ""}, "Mcp-Name", id="empty name"),
         pytest.param(tool("add"), {"mcp-name": "steps"}, "Mcp-Name", id="another name"),
-        pytest.param(tool("add"), {"mcp-name": "Add"}, "Mcp-Name", id="name in another case"),
-        pytest.param(tool("add"), {"mcp-name": sentinel("steps")}, "Mcp-Name", id="another name in Base64"),
-        pytest.param(tool("add"), {"mcp-name": "=?base64?YWRk"}, "Mcp-Name", id="half a sentinel"),
-        pytest.param(tool("add"), {"mcp-name": "=?base64?YWR?="}, "Mcp-Name", id="Base64 without padding"),
-        pytest.param(tool("add"), {"mcp-name": "=?base64?YWRk!?="}, "Mcp-Name", id="what is no Base64"),
         pytest.param(tool("add"), {"mcp-name": "=?base64?/w==?="}, "Mcp-Name", id="Base64 of no UTF-8"),
-        pytest.param(tool("add"), {"mcp-name": "=?BASE64?YWRk?="}, "Mcp-Name", id="sentinel in another case"),
         pytest.param(tool("add"), {"mcp-name": "add\u00e9"}, "Mcp-Name", id="bytes no header may have"),
-        pytest.param(READ, {"mcp-name": "note://two"}, "Mcp-Name", id="another resource"),
-        pytest.param(READ, {"mcp-name": None}, "Mcp-Name", id="no resource"),
     ],
 )
 async def test_a_header_that_does_not_match_the_body_is_refused(
@@ -67,15 +55,9 @@ async def test_a_header_that_does_not_match_the_body_is_refused(
 @pytest.mark.parametrize(
     ("message", "headers"),
     [
-        pytest.param(LIST, {"mcp-method": " tools/list\t"}, id="method with white space around"),
         pytest.param(tool("add"), {"mcp-name": "  add "}, id="name with white space around"),
         pytest.param(tool("add"), {"mcp-name": sentinel("add")}, id="name in Base64"),
-        pytest.param(READ, {"mcp-name": sentinel("note://one")}, id="resource in Base64"),
-        pytest.param(LIST, {"mcp-name": "whatever"}, id="a name where none is needed"),
-        pytest.param(LIST, {"mcp-param-region": "x"}, id="a parameter of another method"),
         pytest.param(LIST, {"mcp-session-id": "x"}, id="a session id"),
-        pytest.param(LIST, {"last-event-id": "x"}, id="an event id"),
-        pytest.param(tool("add"), {"mcp-param-other": "x"}, id="an unknown parameter"),
     ],
 )
 async def test_a_header_that_matches_or_does_not_apply_is_served(
@@ -95,22 +77,14 @@ async def test_a_name_that_looks_like_base64_must_be_encoded() -> None:
     assert (plain.error, encoded.status, workshop.count) == ((400, -32020), 200, 1)
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "headers"),
     [
         pytest.param({"place": "eu"}, {"mcp-param-region": "eu"}, id="the same"),
-        pytest.param({"place": "eu"}, {"mcp-param-region": sentinel("eu")}, id="in Base64"),
         pytest.param({"place": "Z\u00fcrich"}, {"mcp-param-region": sentinel("Z\u00fcrich")}, id="not ASCII"),
-        pytest.param({"place": " eu "}, {"mcp-param-region": sentinel(" eu ")}, id="padded"),
         pytest.param({"place": ""}, {"mcp-param-region": ""}, id="empty"),
-        pytest.param({"size": 42}, {"mcp-param-size": "42"}, id="number"),
         pytest.param({"size": 42}, {"mcp-param-size": "42.0"}, id="the same number"),
-        pytest.param({"size": -7}, {"mcp-param-size": "-7"}, id="negative number"),
         pytest.param({"place": None}, {}, id="null"),
-        pytest.param({}, {}, id="not given"),
     ],
 )
 async def test_a_mirrored_parameter_that_agrees_is_served(arguments: dict[str, Any], headers: dict[str, Any]) -> None:
@@ -124,14 +98,9 @@ async def test_a_mirrored_parameter_that_agrees_is_served(arguments: dict[str, A
     [
         pytest.param({"place": "eu"}, {}, id="missing"),
         pytest.param({"place": "eu"}, {"mcp-param-region": "us"}, id="another"),
-        pytest.param({"place": "eu"}, {"mcp-param-region": "EU"}, id="another case"),
         pytest.param({"place": "eu"}, {"mcp-param-region": ""}, id="empty"),
-        pytest.param({"place": "eu"}, {"mcp-param-region": sentinel("us")}, id="another in Base64"),
-        pytest.param({"place": "eu"}, {"mcp-param-region": "=?base64?e?="}, id="broken Base64"),
         pytest.param({"place": "e\u00fc"}, {"mcp-param-region": "e\u00fc"}, id="bytes no header may have"),
-        pytest.param({"place": None}, {"mcp-param-region": "eu"}, id="null in the body"),
         pytest.param({}, {"mcp-param-region": "eu"}, id="not in the body"),
-        pytest.param({"size": 42}, {"mcp-param-size": "43"}, id="another number"),
         pytest.param({"size": 42}, {"mcp-param-size": "42x"}, id="no number"),
         pytest.param({"size": 42}, {"mcp-param-size": "4" * 5000}, id="very many digits"),
         pytest.param({"place": "eu", "size": 1}, {"mcp-param-region": "eu"}, id="one of two"),
@@ -152,17 +121,15 @@ async def test_handshake_clients_mirror_nothing_in_headers() -> None:
     assert (call.status, "result" in call.json, workshop.count) == (200, True, 1)
 
 
-# --- headers given twice ---------------------------------------------------------------------------------------------
+CHECKED = [
+    *("host", "origin", "content-type", "content-length", "authorization", "dpop", "accept", "last-event-id"),
+    *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name", "mcp-param-region"),
+]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("host", "origin", "content-type", "content-length", "authorization", "accept", "last-event-id"),
-        *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name", "mcp-param-region"),
-    ],
+    ("verb", "name"), [*[("POST", name) for name in CHECKED], ("GET", "mcp-session-id"), ("DELETE", "origin")]
 )
-@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
 async def test_a_checked_header_must_not_be_repeated(verb: str, name: str) -> None:
     workshop = Workshop()
     headers = {**modern_headers("tools/call", "add"), "origin": "http://127.0.0.1:8000", name: "x"}
@@ -199,7 +166,6 @@ async def test_a_server_without_stateless_revisions_reports_that() -> None:
 
 async def test_a_server_without_handshake_revisions_reports_that_and_keeps_no_session() -> None:
     app = Workshop(revisions=[STATELESS]).asgi()
-    call = await post(app, request("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {},
-                                                  "clientInfo": {"name": "c", "version": "1"}})).whole()  # fmt: skip
+    call = await post(app, initialize()).whole()
     assert call.json["error"]["data"] == {"supported": [STATELESS], "requested": HANDSHAKE}
     assert ("mcp-session-id" in call.headers, len(app.sessions.by_id)) == (False, 0)

@@ -10,8 +10,19 @@ import pytest
 from tests.backplane.conftest import own_redis, shared_redis
 from tests.backplane.redis_server import needs_redis
 from tests.transports.http.shared.workers import Fleets, fleet
+from trunkline.transports.http.server.shared import endpoint, streams, turns, worker
 
-__all__ = ["fleets", "own_redis", "shared_redis"]
+__all__ = ["fleets", "hurried", "own_redis", "shared_redis"]
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the times after which a worker is gone, a turn is looked at again, and an event is late."""
+    for module in (endpoint, worker):
+        monkeypatch.setattr(module, "GRACE_SECONDS", 0.3)
+    for module in (endpoint, turns):
+        monkeypatch.setattr(module, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "LATE_SECONDS", 0.2)
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=needs_redis)])

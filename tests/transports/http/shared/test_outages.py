@@ -4,63 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.backplane.redis_server import RedisServer, needs_redis
-from tests.transports.http.serving_support import POLLING, Call, SessionClient, modern, request, tool
-from tests.transports.http.shared.workers import Worker, at, fleet
+from tests.transports.http.serving_support import POLLING, Call, SessionClient, initialize, modern, post, request, tool
+from tests.transports.http.shared.workers import (
+    ASKED,
+    Worker,
+    at,
+    back,
+    connected_pair,
+    gone,
+    refusal,
+    text,
+    until,
+)
 from trunkline import Context
 from trunkline.backplane.redis import RedisBackplane
 
-pytestmark = needs_redis
-
-ASKED: dict[str, Any] = {"elicitation": {}}
-
-
-@asynccontextmanager
-async def two(redis: RedisServer, *, timeout: float = 20.0) -> AsyncIterator[tuple[Worker, Worker]]:
-    async with fleet(2, url=redis.url, name="outages", timeout=timeout) as workers:
-        one, other = workers
-        for worker in (one, other):
-            await until(lambda worker=worker: joined(worker))  # type: ignore[misc]
-        yield one, other
-
-
-def joined(worker: Worker) -> bool:
-    """Return whether a worker has joined the others: before that it has no sessions."""
-    shared: Any = worker.app._session_endpoint
-    return bool(shared._worker._joined) and worker.backplane.available
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for a bounded time."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  what is observed has no event
-            await asyncio.sleep(0.005)
-
-
-async def gone(redis: RedisServer, *workers: Worker) -> None:
-    redis.stop()
-    for worker in workers:
-        await until(lambda worker=worker: not worker.backplane.available)  # type: ignore[misc]
-
-
-async def back(redis: RedisServer, *workers: Worker) -> None:
-    redis.start()
-    for worker in workers:
-        await until(lambda worker=worker: worker.backplane.available)  # type: ignore[misc]
-
-
-def refusal(call: Call) -> tuple[int | None, str | None]:
-    return call.status, call.headers.get("retry-after")
+pytestmark = [needs_redis, pytest.mark.usefixtures("hurried")]
 
 
 async def test_calls_that_need_nothing_shared_go_on(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         await gone(own_redis, one, other)
         fresh = await SessionClient.open(one.app)
@@ -72,10 +40,14 @@ async def test_calls_that_need_nothing_shared_go_on(own_redis: RedisServer) -> N
             modern(one.app, tool("steps")),
         ]
         assert [(await call.whole()).status for call in calls] == [200] * 5
+        # An answer whose events cannot be stored is sent without them.
+        answered = await client.post(tool("steps")).whole()
+        assert (answered.status, answered.headers["content-type"]) == (200, "application/json")
+        assert text(answered.json) == "walked"
 
 
 async def test_what_needs_the_backplane_is_refused_with_a_time_to_retry(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis, timeout=1.0) as (one, other):
         client = await SessionClient.open(one.app, capabilities=ASKED)
         call = client.post(tool("ask_name"))
         question = await call.message()
@@ -95,17 +67,8 @@ async def test_what_needs_the_backplane_is_refused_with_a_time_to_retry(own_redi
         call.hang_up()
 
 
-async def test_an_answer_that_cannot_be_stored_is_sent_without_what_came_before(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
-        client = await SessionClient.open(one.app)
-        await gone(own_redis, one, other)
-        answered = await client.post(tool("steps")).whole()
-        assert (answered.status, answered.headers["content-type"]) == (200, "application/json")
-        assert answered.json["result"]["content"][0]["text"] == "walked"
-
-
 async def test_a_redis_that_does_not_answer_delays_for_a_bounded_time(own_redis: RedisServer) -> None:
-    async with two(own_redis, timeout=3.0) as (one, _):
+    async with connected_pair(own_redis, timeout=1.0) as (one, _):
         client = await SessionClient.open(one.app)
         own_redis.pause()
         calls = [client.post(tool("wait", say="hello")), client.get(), client.delete()]
@@ -116,7 +79,7 @@ async def test_a_redis_that_does_not_answer_delays_for_a_bounded_time(own_redis:
 
 
 async def test_everything_works_again_without_a_restart(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         await gone(own_redis, one, other)
         await back(own_redis, one, other)
@@ -129,7 +92,7 @@ async def test_everything_works_again_without_a_restart(own_redis: RedisServer) 
 
 
 async def test_a_get_stream_goes_on_after_an_outage_and_misses_nothing(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         listening = await client.listening()
         other.workshop.server.notify("acme/tick", {"number": 1})
@@ -148,18 +111,12 @@ async def test_a_worker_that_starts_without_redis_serves_and_joins_later(own_red
     worker = Worker(RedisBackplane(own_redis.url, name="outages", timeout=1))
     worker.app.start()
     assert (await modern(worker.app, tool("add")).whole()).status == 200
-    assert refusal(await (await _opening(worker)).whole()) == (503, "1")
+    assert refusal(await post(worker.app, initialize()).whole()) == (503, "1")
     own_redis.start()
     async with asyncio.timeout(20):
-        while (await (await _opening(worker)).whole()).status != 200:
+        while (await post(worker.app, initialize()).whole()).status != 200:
             pass
     await worker.app.aclose()
-
-
-async def _opening(worker: Worker) -> Call:
-    from tests.transports.http.serving_support import initialize, post
-
-    return post(worker.app, initialize())
 
 
 # --- no event lost or doubled -----------------------------------------------------------------------------------------
@@ -199,7 +156,7 @@ class Follower:
 
 
 async def test_a_restart_of_redis_loses_and_doubles_no_event(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
 
         async def walk(ctx: Context, n: int) -> str:
             for step in range(n):
@@ -212,9 +169,9 @@ async def test_a_restart_of_redis_loses_and_doubles_no_event(own_redis: RedisSer
         client = await SessionClient.open(one.app, POLLING)
         follower = Follower(client, one, other)
         call = client.post(tool("walk", n=600))
-        await call.event()
-        following = asyncio.create_task(follower.follow(call))
+        follower.ids.append((await call.event()).id or "")
         follower.said.append("step 0")
+        following = asyncio.create_task(follower.follow(call))
         for _ in range(3):
             own_redis.stop()
             own_redis.start()
@@ -226,7 +183,7 @@ async def test_a_restart_of_redis_loses_and_doubles_no_event(own_redis: RedisSer
 
 
 async def test_a_response_whose_events_wait_too_long_ends_and_is_resumed_later(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app, POLLING)
         call = client.post(tool("wait", say="hello"))
         opening, hello = await call.opening(), await call.event()
@@ -243,7 +200,7 @@ async def test_a_response_whose_events_wait_too_long_ends_and_is_resumed_later(o
 
 
 async def test_a_client_is_not_told_again_what_it_read_at_a_worker_that_died(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         listening = await client.listening()
         other.workshop.server.notify("acme/tick", {"number": 1})
@@ -268,7 +225,7 @@ async def test_a_client_is_not_told_again_what_it_read_at_a_worker_that_died(own
 async def test_a_failover_that_lost_writes_ends_the_sessions(own_redis: RedisServer) -> None:
     from redis.asyncio import Redis
 
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         listening = await at(client, other).listening()
         await client.post(tool("steps")).whole()
@@ -286,7 +243,7 @@ async def test_a_failover_that_lost_writes_ends_the_sessions(own_redis: RedisSer
 
 
 async def test_an_empty_redis_ends_the_sessions(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
         generation = one.backplane.generation
         own_redis.stop()
@@ -298,7 +255,7 @@ async def test_an_empty_redis_ends_the_sessions(own_redis: RedisServer) -> None:
 
 @pytest.mark.parametrize("dead", ["at the resume", "while it is read"])
 async def test_the_stream_of_a_worker_that_died_ends_with_an_error(own_redis: RedisServer, dead: str) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app, POLLING)
         call = client.post(tool("wait", say="hello", id=5))
         hello = [await call.opening(), await call.event()][1]

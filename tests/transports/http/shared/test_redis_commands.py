@@ -10,9 +10,8 @@ from redis.asyncio import Redis
 
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import SessionClient, modern, request, tool
-from tests.transports.http.shared.test_outages import two as two_workers
 from tests.transports.http.shared.test_shared_state import ELICITS, answered
-from tests.transports.http.shared.workers import Worker, at
+from tests.transports.http.shared.workers import Worker, at, connected_pair
 from trunkline.backplane.redis import RedisBackplane
 
 pytestmark = needs_redis
@@ -24,7 +23,7 @@ LISTENS = request("subscriptions/listen", {"notifications": {"resourceSubscripti
 @asynccontextmanager
 async def quiet_pair(redis: RedisServer) -> AsyncIterator[tuple[Worker, Worker]]:
     """Run two workers that do not check Redis regularly, so that only what they serve is counted."""
-    async with two_workers(redis) as pair:
+    async with connected_pair(redis) as pair:
         for worker in pair:
             assert isinstance(worker.backplane, RedisBackplane)
             assert worker.backplane._task is not None
@@ -106,14 +105,3 @@ async def test_a_change_is_one_append_whatever_the_number_of_streams(own_redis: 
         for stream in streams:
             stream.hang_up()
             await stream.ended()
-
-
-async def test_what_sends_events_is_counted(own_redis: RedisServer) -> None:
-    async with quiet_pair(own_redis) as (one, _):
-        client = await SessionClient.open(one.app)
-
-        async def call() -> None:
-            assert (await client.post(tool("steps")).whole()).status == 200
-
-        # At least one command for each of its three events and the answer.
-        assert await counted(own_redis, call) >= 4

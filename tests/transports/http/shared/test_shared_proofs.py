@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -13,8 +11,7 @@ from tests.auth.resource_support import AUDIENCE, ISSUER, ec_key, jwks, token
 from tests.auth.test_dpop import HOLDER, proof
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import Call, modern, tool
-from tests.transports.http.shared.test_outages import back, gone, joined, refusal, until
-from tests.transports.http.shared.workers import Fleets, Worker, fleet
+from tests.transports.http.shared.workers import Fleets, Worker, back, connected_pair, fleet, gone, refusal, until
 from trunkline import JWTVerifier
 
 
@@ -55,12 +52,6 @@ async def test_a_proof_is_valid_once_whatever_the_worker(fleets: Fleets) -> None
         }
 
 
-async def test_each_request_with_its_own_proof_is_served_by_every_worker(fleets: Fleets) -> None:
-    async with fleets(2, each=verifies) as workers:
-        given = bound()
-        assert [(await call(worker, given, fresh(given)).whole()).status for worker in workers] == [200, 200]
-
-
 async def test_a_nonce_of_one_worker_is_accepted_at_another(fleets: Fleets) -> None:
     async with fleets(2, each=lambda: verifies(dpop_nonces=True)) as workers:
         one, other = workers
@@ -69,25 +60,6 @@ async def test_a_nonce_of_one_worker_is_accepted_at_another(fleets: Fleets) -> N
         nonce = refused.headers["dpop-nonce"]
         assert refused.status == 401
         assert (await call(other, given, fresh(given, nonce=nonce)).whole()).status == 200
-
-
-@asynccontextmanager
-async def two(redis: RedisServer) -> AsyncIterator[tuple[Worker, Worker]]:
-    async with fleet(2, url=redis.url, name="proofs", each=verifies) as workers:
-        one, other = workers
-        for worker in (one, other):
-            await until(lambda worker=worker: joined(worker))  # type: ignore[misc]
-        yield one, other
-
-
-@needs_redis
-async def test_no_proof_is_accepted_while_redis_is_gone(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
-        given = bound()
-        await gone(own_redis, one, other)
-        assert refusal(await call(one, given, fresh(given)).whole()) == (503, "1")
-        await back(own_redis, one, other)
-        assert (await call(one, given, fresh(given)).whole()).status == 200
 
 
 @needs_redis
@@ -103,7 +75,7 @@ async def test_a_worker_whose_first_request_found_no_redis_recovers(own_redis: R
 
 @needs_redis
 async def test_after_lost_writes_a_proof_of_before_counts_as_used(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis, each=verifies) as (one, other):
         given = bound()
         shown = proof(given=given, iat=int(time.time()) - 5, jti="before")
         assert (await call(one, given, shown).whole()).status == 200

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import Call, modern, tool
-from tests.transports.http.shared.test_outages import back, gone, refusal, two
-from tests.transports.http.shared.workers import Fleet, Fleets, Worker
+from tests.transports.http.shared.workers import Fleet, Fleets, Worker, back, connected_pair, gone, refusal
 from trunkline import Context, Handle
 from trunkline.protocol.limits import Limits
 
@@ -130,7 +129,7 @@ async def test_concurrent_changes_of_a_handle_at_two_workers_lose_none(fleets: F
 
 @needs_redis
 async def test_what_was_used_cannot_be_used_while_redis_is_gone(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         furnish(one)
         furnish(other)
         message = answered(await ask(one, "buy"), "buy", "tea")
@@ -154,7 +153,7 @@ async def test_what_was_used_cannot_be_used_while_redis_is_gone(own_redis: Redis
 
 @needs_redis
 async def test_after_lost_writes_no_state_of_before_is_used_and_no_handle_is_opened(own_redis: RedisServer) -> None:
-    async with two(own_redis) as (one, other):
+    async with connected_pair(own_redis) as (one, other):
         furnish(one)
         furnish(other)
         message = answered(await ask(one, "buy"), "buy", "tea")

@@ -8,20 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.transports.http.serving_support import POLLING, Call, SessionClient, tool
-from tests.transports.http.shared.workers import Fleets, Worker, at, fleet
+from tests.transports.http.serving_support import POLLING, SessionClient, tool
+from tests.transports.http.shared.workers import Fleets, Worker, at, fleet, over, until
 from trunkline import Context
 from trunkline.backplane.interface import Appended
 from trunkline.backplane.memory import MemoryBackplane
 from trunkline.errors import BackplaneUnavailable
 from trunkline.protocol.limits import Limits
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for a bounded time."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  what is observed has no event
-            await asyncio.sleep(0.005)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, worker: Worker, refused: Callable[[bytes], bool]) -> list[bytes]:
@@ -108,9 +101,6 @@ async def test_the_get_stream_goes_on_after_an_event_that_could_not_be_stored(
         await again.ended()
 
 
-# --- clients that do not read -----------------------------------------------------------------------------------------
-
-
 def pending(worker: Worker) -> int:
     """Return the bytes that the streams of the only session hold, with those that are read for a response alone."""
     return sum(len(each.data) for stream in _streams(worker) for each in stream._ready)
@@ -172,9 +162,3 @@ async def test_a_resumed_stream_that_is_not_read_is_bounded_and_reads_on_later(f
 def _produced(worker: Worker) -> list[Any]:
     (session,) = worker.app.sessions.by_id.values()
     return [each for each in session.shared_log.streams.values() if hasattr(each, "unstored")]  # type: ignore[attr-defined]
-
-
-async def over(*calls: Call) -> None:
-    for call in calls:
-        call.hang_up()
-        await call.ended()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.transports.http.serving_support import POLLING, Call, SessionClient, modern, request, tool
-from tests.transports.http.shared.test_outages import joined, until
-from tests.transports.http.shared.test_shared_sessions import ASKED, answer
-from tests.transports.http.shared.workers import Worker, at, fleet
+from tests.transports.http.shared.workers import ASKED, Worker, accepted, at, fleet, joined, until
 from trunkline.backplane.interface import Appended
 from trunkline.backplane.memory import MemoryBackplane
 from trunkline.errors import BackplaneUnavailable
 from trunkline.transports.http.server.shared.worker import SharedWorker
+
+pytestmark = pytest.mark.usefixtures("hurried")
 
 
 def shared(worker: Worker) -> Any:
@@ -49,7 +49,7 @@ async def test_an_answer_to_a_worker_that_may_be_there_is_accepted(monkeypatch: 
             return None
 
         monkeypatch.setattr(SharedWorker, "send_answer", uncertain)
-        posted = await at(client, other).post(answer(question, "Ada")).whole()
+        posted = await at(client, other).post(accepted(question, "Ada")).whole()
         assert posted.status == 202
         call.hang_up()
 
@@ -97,25 +97,6 @@ async def test_streams_that_could_not_be_answered_are_answered_later(monkeypatch
         assert not any(shared(other)._reading.values())
         for each in (call, second):
             each.hang_up()
-
-
-async def test_a_resume_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with fleet(2) as workers:
-        one, other = workers
-        client, call, hello = await begun(one)
-
-        async def fail(self: SharedWorker, worker: str, message: Any) -> None:
-            raise BackplaneUnavailable("Redis did not answer")
-
-        monkeypatch.setattr(SharedWorker, "send", fail)
-        assert (await at(client, other).get(last=hello).whole()).status == 503
-        (session,) = other.app.sessions.by_id.values()
-        channel = f"events:{session.facts.key}"
-        assert workers.store is not None
-        assert not workers.store.subscriptions.get(channel)
-        assert not any(shared(other)._reading.values())
-        assert not session.shared_log.streams
-        call.hang_up()
 
 
 async def test_a_session_that_is_terminated_while_it_is_looked_up_is_not_revived(

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tests.transports.http.serving_support import SessionClient, Workshop
+from tests.backplane.redis_server import RedisServer
+from tests.transports.http.serving_support import Call, SessionClient, Workshop, until
 from trunkline.backplane.interface import Backplane
 from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.transports.http.server.endpoint import Endpoint
 
-__all__ = ["KEY", "Fleet", "Worker", "at", "fleet"]
+__all__ = [
+    "ASKED",
+    "KEY",
+    "Fleet",
+    "Fleets",
+    "Worker",
+    "accepted",
+    "at",
+    "back",
+    "connected_pair",
+    "fleet",
+    "gone",
+    "joined",
+    "over",
+    "refusal",
+    "settled",
+    "text",
+    "until",
+]
 
 KEY = "00" * 32
+#: The capabilities of a client that can be asked.
+ASKED: dict[str, Any] = {"elicitation": {}}
 
 
 class Worker:
@@ -76,3 +98,73 @@ async def fleet(
 def at(client: SessionClient, worker: Worker) -> SessionClient:
     """Return the same client, whose requests reach another worker."""
     return SessionClient(worker.app, client.id, client.revision, client.token)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def accepted(question: Any, name: str) -> dict[str, Any]:
+    """Return the answer to an elicitation."""
+    return {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"value": name}}}
+
+
+def text(message: Any) -> str:
+    """Return the text of a tool's result."""
+    return str(message["result"]["content"][0]["text"])
+
+
+def refusal(call: Call) -> tuple[int | None, str | None]:
+    """Return the status of a response, and the time after which to try again."""
+    return call.status, call.headers.get("retry-after")
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+async def over(*calls: Call) -> None:
+    """Disconnect, and wait until the responses have ended."""
+    for call in calls:
+        call.hang_up()
+        await call.ended()
+
+
+async def settled(*workers: Worker) -> None:
+    """Wait until nothing is on its way between the workers."""
+    for worker in workers:
+        shared = worker.app._session_endpoint._worker  # type: ignore[attr-defined]
+        while tasks := [task for task in shared._tasks if not task.done()]:
+            await asyncio.wait(tasks)
+    for worker in workers:
+        await worker.backplane.publish("nobody", b"")
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+
+
+# --- a Redis that fails -----------------------------------------------------------------------------------------------
+
+
+def joined(worker: Worker) -> bool:
+    """Return whether a worker has joined the others: before that it has no sessions."""
+    shared: Any = worker.app._session_endpoint
+    return bool(shared._worker._joined) and worker.backplane.available
+
+
+@asynccontextmanager
+async def connected_pair(redis: RedisServer, **options: Any) -> AsyncIterator[tuple[Worker, Worker]]:
+    """Start two workers on a Redis, and wait until both have joined."""
+    async with fleet(2, url=redis.url, name="outages", **options) as workers:
+        one, other = workers
+        await until(lambda: joined(one) and joined(other))
+        yield one, other
+
+
+async def gone(redis: RedisServer, *workers: Worker) -> None:
+    """Stop a Redis, and wait until the workers know it."""
+    redis.stop()
+    await until(lambda: not any(worker.backplane.available for worker in workers))
+
+
+async def back(redis: RedisServer, *workers: Worker) -> None:
+    """Start a Redis again, and wait until the workers are connected."""
+    redis.start()
+    await until(lambda: all(worker.backplane.available for worker in workers))

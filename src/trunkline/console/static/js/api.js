@@ -1,12 +1,10 @@
 /**
  * Requests to the console's API, and its events.
  *
- *   get(path, query?)  post(path, body?)  put(path, body?)  del(path)   resolve to JSON, reject with ApiError
- *   download(path, body?)     saves the response as a file (POST if there is a body)
+ *   get, post, put, del       resolve to JSON, reject with ApiError; download saves the response as a file
  *   on(type, handler) → off   called with each event of that type; "*" for all, "connection" for {connected}
  *   segment(id)               an id as one segment of a path: get(`/items/tool/${segment(id)}`)
  *   WINDOW                    id of this window; events that result from its requests carry it as `window`
- *   token(), setToken(text), connect()
  *
  * Paths are relative to /api. The token never stands in an address: it is moved from the fragment to
  * sessionStorage (which ends with the tab) and sent as a header.
@@ -26,13 +24,15 @@ export class ApiError extends Error {
 
 export const segment = encodeURIComponent;
 
-export function token() {
-  const found = /^#token=([^&]+)/.exec(location.hash);
-  if (found) {
-    setToken(decodeURIComponent(found[1]));
-    history.replaceState(null, "", location.pathname + location.search);
-  }
-  return sessionStorage.getItem(KEY);
+export const token = () => sessionStorage.getItem(KEY);
+
+/** Move the token from the fragment to the storage; exchange a one-time code for it. */
+export async function logIn() {
+  const [, kind, value] = /^#(token|code)=([^&]+)/.exec(location.hash) || [];
+  if (!kind) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  setToken(decodeURIComponent(value));
+  if (kind === "code") setToken((await post("/login").catch(() => ({}))).token);
 }
 
 export function setToken(text) {
@@ -132,6 +132,6 @@ async function send(method, path, body) {
 }
 
 function queryString(query) {
-  const given = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries(query || {}).filter(([, value]) => value != null && value !== "");
   return given.length ? "?" + new URLSearchParams(given) : "";
 }

@@ -49,10 +49,8 @@ function CatalogList({ kind, view, title, rows, selected, filters = [], row: ren
     const groups = new Map();
     for (const row of rows || []) {
       if ((test && !test(row)) || !words.every((word) => haystack(row).includes(word))) continue;
-      groups
-        .set(row.server, groups.get(row.server) || [])
-        .get(row.server)
-        .push(row);
+      if (!groups.has(row.server)) groups.set(row.server, []);
+      groups.get(row.server).push(row);
     }
     const found = [...groups].flatMap(([header, own]) => [
       { header, size: own.length, tokens: own.reduce((sum, row) => sum + (row.tokens || 0), 0) },

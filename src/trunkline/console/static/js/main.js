@@ -1,6 +1,6 @@
 /**
  * The frame of the page: top bar with the search, navigation, what waits for an answer, and the view of the path.
- * A view is a module of ./views that exports a component; it gets {path, query} and is loaded on its first use.
+ * A view is a module of ./views whose default export is a component; it gets {path, query} and is loaded on first use.
  * main.js sets data-view on <main>; a view renders what is inside it: <Split ...>, or <div class="page">.
  */
 import { on, setToken } from "./api.js";
@@ -10,7 +10,7 @@ import {
   useState, VirtualList,
 } from "./ui.js";
 
-/** [view, title, key after "g", count] in the order of the navigation; null is a gap. */
+/** [view, title, key after "g"] in the order of the navigation; null is a gap. */
 const VIEWS = [
   ["tools", "Tools", "t"],
   ["resources", "Resources", "r"],
@@ -55,7 +55,7 @@ function useView(name) {
     if (modules.get(name)?.View || !TITLES[name]) return;
     Promise.all([import(`./views/${FILES[name] || name}.js`), STYLED.includes(name) && loadStyles()])
       .then(
-        ([module]) => modules.set(name, { View: module.default || Object.values(module).find((value) => typeof value === "function") }),
+        ([module]) => modules.set(name, { View: module.default }),
         (error) => modules.set(name, { error: { message: `This view could not be loaded: ${error.message}` } }),
       )
       .finally(() => again((n) => n + 1));
@@ -241,8 +241,14 @@ function Attention({ view }) {
   </a>`;
 }
 
-const Connection = () =>
-  useStore((data) => data.connected === false && !!data.state) && html`<div class="lost" role="status"><${Spinner} />Reconnecting…</div>`;
+/** Why the page is not complete now. A server that starts again keeps its era, and its part of the catalog. */
+function Incomplete() {
+  const text = useStore(({ connected, servers }) => {
+    const starting = servers.filter((server) => server.state === "starting" && !server.era).length;
+    return connected === false ? "Reconnecting…" : starting > 0 && `Starting ${starting} of ${plural(servers.length, "server")}…`;
+  });
+  return text && html`<div class="lost" role="status"><${Spinner} />${text}</div>`;
+}
 
 function Keys({ onClose }) {
   const rows = [
@@ -303,6 +309,12 @@ function useTitle(view) {
   }, [waiting, view, title]);
 }
 
+/** Why the file under development does not load: the code before it runs. */
+function LoadProblem() {
+  const problem = useStore((data) => data.state.load_problem);
+  return problem && html`<${ErrorNote} error=${{ message: problem.text, data: problem }} />`;
+}
+
 function App() {
   const at = useRoute();
   const [connected, state] = useStore((data) => [data.connected, data.state]);
@@ -329,7 +341,7 @@ function App() {
     <${Top} onMenu=${() => setMenu(!menu)} onKeys=${() => setKeys(true)} />
     <${Nav} view=${at.view} at=${at.path[0]} onPick=${() => setMenu(false)} />
     <main id="main" tabIndex="-1" data-view=${at.view}>
-      <${Connection} /><${Attention} view=${at.view} />${at.view && html`<${View} key=${at.view} at=${at} />`}
+      <${Incomplete} /><${LoadProblem} /><${Attention} view=${at.view} />${at.view && html`<${View} key=${at.view} at=${at} />`}
     </main>
     ${keys && html`<${Keys} onClose=${() => setKeys(false)} />`}
   </div>`;
@@ -347,7 +359,7 @@ function Login() {
     <form class="card login" onSubmit=${submit}>
       <div class="logo"><${Logo} /><span>Trunkline</span></div><h1>Open the address from the terminal</h1>
       <p class="soft">This page needs the token that the command printed when it started. Open that address again, or paste it here.</p>
-      <${ErrorNote} error=${refused && { message: "This token is not the one that the command printed." }} />
+      <${ErrorNote} error=${refused && { message: "This is not the token that the command printed, or the page was opened twice." }} />
       <label class="stack">
         <span>Address or token</span>
         <input name="token" required autofocus autocomplete="off" spellcheck=${false} placeholder="http://127.0.0.1:…/#token=…" />
@@ -359,7 +371,7 @@ function Login() {
 
 function Root() {
   const known = useStore((data) => data.token);
-  return html`${known ? html`<${App} />` : html`<${Login} />`}<${Overlays} />`;
+  return html`${known ? html`<${App} />` : known === null && html`<${Login} />`}<${Overlays} />`;
 }
 
 render(html`<${Root} />`, document.getElementById("root"));

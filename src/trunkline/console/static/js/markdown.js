@@ -5,7 +5,7 @@
  */
 import { html, Icon } from "./ui.js";
 
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+([^]*)$/;
 const FENCE = /^\s*(```|~~~)/;
 const MOST = 200_000; // Characters; more is no reading matter, and the plain view has it all.
 
@@ -19,7 +19,7 @@ function blocks(lines, depth) {
   const out = [];
   for (let i = 0; i < lines.length;) {
     const line = lines[i];
-    const heading = /^(#{1,6})\s+(.*)$/.exec(line);
+    const heading = /^(#{1,6})\s+([^]*)$/.exec(line);
     const until = (stop) => {
       const from = i;
       while (i < lines.length && !stop(lines[i], i - from)) i++;
@@ -92,7 +92,7 @@ const cells = (line) =>
 
 // Each alternative ends at its own first delimiter, and none crosses a line of its own kind: no backtracking.
 const INLINE =
-  /`([^`]+)`|\*\*([^*]+)\*\*|__([^_]+)__|\*([^*\s][^*]*)\*|(?<!\w)_([^_\s][^_]*)_(?!\w)|~~([^~]+)~~|!?\[([^\][]*)\]\(([^()\s]+)[^()]*\)|<?(https?:\/\/[^\s<>"')\]]+)>?/g;
+  /`([^`]+)`|\*\*([^*]+)\*\*|__([^_]+)__|\*([^*\s][^*]*)\*|(?<!\w)_([^_\s][^_]*)_(?!\w)|~~([^~]+)~~|!?\[([^\][]*)\]\(([^()\s]+)(?:\s[^()]*)?\)|<?(https?:\/\/[^\s<>"')\]]+)>?/g;
 
 function inline(text) {
   const out = [];

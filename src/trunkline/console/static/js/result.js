@@ -24,7 +24,7 @@ export function Result({ call }) {
   const data = result.structuredContent;
   const blocks = skill(result) || result.content || result.contents?.map((resource) => ({ type: "resource", resource })) || [];
   const tabs = {
-    ...(data !== undefined && { table: "Table", tree: "Tree" }),
+    ...(data != null && { table: "Table", tree: "Tree" }),
     ...(result.messages && { messages: "Messages" }),
     ...((blocks.length || data === undefined) && !result.messages && { content: "Content" }),
     raw: "JSON",
@@ -209,7 +209,7 @@ function Cell({ value, depth = 0 }) {
 function Tree({ name, value, open: first }) {
   const [open, setOpen] = useState(!!first);
   const [shown, setShown] = useState(ROWS);
-  const label = name !== undefined && html`<span class="key">${name}</span>: `;
+  const label = name != null && html`<span class="key">${name}</span>: `;
   if (!value || typeof value !== "object")
     return html`<div class="leaf">
       ${label}

@@ -234,10 +234,7 @@ function Members({ env, schema, value, set, at, depth }) {
     ${
       extra
         ? html`<${Add} onClick=${() => put(`name${others.length + 1}`, initial(extra, env.root) ?? "")}>Add a member<//>`
-        : !Object.keys(properties).length &&
-          html`<p class="faint">
-            No arguments.
-          </p>`
+        : !Object.keys(properties).length && html`<p class="faint">No arguments.</p>`
     }`;
 }
 
@@ -251,6 +248,7 @@ function Field({ env, name, schema: given, value, set, at, depth, required, bare
   const kind = kindOf(schema, options, variants, value, name, depth);
   const empty = { object: {}, array: [], union: "" }[kind];
   const wide = empty !== undefined;
+  const absent = wide && value == null;
   const id = env.uid + at;
   const problem = env.problems[at];
   const label = (env.titles && title) || name;
@@ -280,11 +278,11 @@ function Field({ env, name, schema: given, value, set, at, depth, required, bare
       </div>`}
     <div class="field-value">
       ${
-        wide && (value === undefined || value === null)
+        absent
           ? html`<${Add} onClick=${() => set(initial(given, env.root) ?? empty)}>Add${bare ? "" : ` ${name}`}<//>`
           : html`<${CONTROLS[kind]} ...${props} />`}
       <div id=${`${id}-help`}>
-        ${problem && kind !== "union" && html`<p class="problem">${problem}</p>`}
+        ${problem && (absent || kind !== "union") && html`<p class="problem">${problem}</p>`}
         ${description && !bare && html`<p class="help">${description}</p>`}
       </div>
     </div>

@@ -17,11 +17,11 @@
  *   runCall({kind, id, arguments}) → CallView     useCall(id) → CallView with its result once it has ended
  */
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "../vendor/preact-htm.module.js";
-import { connect, del, get, on, post, segment, token } from "./api.js";
+import { connect, del, get, logIn, on, post, segment, token } from "./api.js";
 
 export const data = {
   connected: null, // null: not yet; false: lost
-  token: null,
+  token: undefined, // null: there is none.
   refused: false, // The token that was given is wrong.
   state: null,
   catalog: null,
@@ -65,7 +65,8 @@ function same(a, b) {
 
 // --- Loading and events
 
-export function start() {
+export async function start() {
+  await logIn();
   update({ token: token() });
   if (!data.token) return;
   connect();
@@ -124,7 +125,7 @@ on("connection", ({ connected }) => {
 on("missed", loadAll);
 on("unauthorized", () => update({ token: null, refused: true }));
 on("catalog", (event) => {
-  if (event.counter !== undefined && event.counter === data.catalog?.counter) return;
+  if (event.counter != null && event.counter === data.catalog?.counter) return;
   if (event.counts && data.state) update({ state: { ...data.state, counts: event.counts } });
   loadCatalog();
 });
@@ -144,6 +145,7 @@ const CHANGES = {
     update({ inbox: [...others.filter((item) => !item.closed), ...ended] });
   },
   blocked: ({ blocked }) => update({ blocked }),
+  load_problem: ({ problem }) => update({ state: { ...data.state, load_problem: problem } }),
 };
 for (const [type, change] of Object.entries(CHANGES))
   on(type, (event) => {
@@ -269,7 +271,7 @@ function decode(text) {
 export const link = (...segments) =>
   "/" +
   segments
-    .filter((part) => part !== undefined && part !== null)
+    .filter((part) => part != null)
     .map(segment)
     .join("/");
 

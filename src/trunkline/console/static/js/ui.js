@@ -1,6 +1,5 @@
 /**
- * Components and helpers that all views share. Everything of Preact and htm is exported from here too:
- *   import { html, useState, Card, Button, toast } from "../ui.js";
+ * Components and helpers that all views share. Everything of Preact and htm is exported from here too.
  *
  *   Icon {name: of ICONS, label?}   Dot {state: of a server, or a tone; label?}   Tag {tone}   Effect {value}
  *   Button {kind: "primary"|"danger"|"quiet", icon, busy, action (data-action), ...attributes}
@@ -10,12 +9,9 @@
  *                skip: (row) => true for headings, follow: stay at the end}; arrow keys move the focus
  *   Split {label, open: the detail instead of the list if narrow, back: path, list, children}
  *   Dialog {title, onClose, actions, wide}   Empty {icon, title}   ErrorNote {error}   Spinner {label}
- *   Code {text, label, wrap}   Copy {text, label}   KeyValue {items: [[name, value]]}   Diff {lines}
- *   Search {value, onInput, label}
- *   toast(text, kind)   attempt(promise) → value; shows an error as a toast
- *   confirmDialog({title, text, action, danger}) → Promise<boolean>
+ *   KeyValue {items: [[name, value]]}   Diff {lines}   Code, Copy, Search
+ *   attempt(promise) → value; shows an error as a toast
  *   useLoad(load, deps) → {value, error, loading, again}     lazy(load, name) → a component of a module loaded on first use
- *   seconds(n) bytes(n) base64Size(text) count(n) plural(n, noun) ago(at) clock(at) dotted(...texts)
  *
  * Texts of servers are only children or attributes of vnodes: nothing here parses HTML.
  */
@@ -81,13 +77,12 @@ export const Spinner = ({ label }) =>
 
 export const Tag = ({ tone = "", title, children }) => html`<span class="tag ${tone}" title=${title}>${children}</span>`;
 
-const EFFECTS = { reads: "ok", writes: "warn", destroys: "bad", unknown: "" };
+const EFFECTS = { reads: "ok", writes: "warn", destroys: "bad" };
 export const Effect = ({ value }) =>
   value &&
-  html`<${Tag} tone=${EFFECTS[value]} title=${EFFECT_TITLES[value] || "According to the server's annotations"}>
-    ${value === "unknown" ? "effect unknown" : value}
-  <//>`;
-const EFFECT_TITLES = { unknown: "The server does not say whether it changes anything" };
+  (value === "unknown"
+    ? html`<${Tag} title="The server does not say whether it changes anything">effect unknown<//>`
+    : html`<${Tag} tone=${EFFECTS[value]} title="According to the server's annotations">${value}<//>`);
 
 const STATES = {
   ready: "ok",
@@ -280,7 +275,7 @@ export function Copy({ text, label }) {
 export const KeyValue = ({ items }) =>
   html`<dl class="kv">
     ${items
-      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .filter(([, value]) => value != null && value !== "")
       .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}
   </dl>`;
 
@@ -300,7 +295,8 @@ export const ErrorNote = ({ error }) =>
   error &&
   html`<div class="note bad" role="alert">
     <${Icon} name="warn" />
-    <div><p>${error.message}</p>${error.fix && html`<p class="soft">${error.fix}</p>`}</div>
+    <div><p>${error.message}</p>${error.fix && html`<p class="soft">${error.fix}</p>`}
+      ${typeof error.data?.traceback === "string" && html`<${Code} text=${error.data.traceback} label="Traceback" />`}</div>
   </div>`;
 
 // --- Toasts and questions: one layer, rendered once by main.js
@@ -395,7 +391,7 @@ export function lazy(load, name) {
 // --- Texts
 
 export const seconds = (n) =>
-  n === null || n === undefined
+  n == null
     ? ""
     : n < 1
       ? `${Math.round(n * 1000)} ms`
@@ -404,7 +400,7 @@ export const seconds = (n) =>
         : `${Math.floor(n / 60)} min ${Math.round(n % 60)} s`;
 export const count = (n) => (n < 1000 ? String(n) : n < 1e6 ? `${(n / 1000).toFixed(n < 10_000 ? 1 : 0)}k` : `${(n / 1e6).toFixed(1)}M`);
 export const bytes = (n) =>
-  n === null || n === undefined ? "" : n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
+  n == null ? "" : n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1000).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 /** The number of bytes that a base64 text stands for. */
 export const base64Size = (text) => Math.floor((text.replace(/=+$/, "").length * 3) / 4);
 export const plural = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;

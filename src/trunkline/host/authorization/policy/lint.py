@@ -1,26 +1,29 @@
 """Rules that have no effect.
 
 Rules that can never decide because another rule is evaluated before them and holds wherever they do, rules about
-servers or tools that do not exist, and rules that have expired. Only what is certain is reported: a rule that covers
-another by its patterns and has no condition that the other has not. Conditions with the same meaning in different
-words are not recognised.
+servers, tools or arguments that do not exist, and rules that have expired. Only what is certain is reported: a rule
+that covers another by its patterns and has no condition that the other has not. Conditions with the same meaning in
+different words are not recognised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from trunkline.host.authorization.policy.decisions import NO_HINTS
-from trunkline.host.authorization.policy.patterns import compile_glob, is_glob
+from trunkline.host.authorization.policy.patterns import any_glob, compile_glob, is_glob, parse_pointer
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.authorization.policy.rules import RedactionRule, Rule
 from trunkline.host.config.spelling import nearest
 
-__all__ = ["PolicyIssue", "lint_policy", "unreachable_rules"]
+__all__ = ["KnownTools", "PolicyIssue", "argument_names", "lint_policy", "unreachable_rules"]
+
+#: The tools of servers whose catalog is known, by name, each with its arguments; None if it may have any.
+KnownTools: TypeAlias = Mapping[str, Mapping[str, "Collection[str] | None"]]
 
 _STRICTNESS = ("allow", "ask", "deny")
 
@@ -125,25 +128,42 @@ def lint_policy(
     policy: Policy,
     known: Collection[str] | None = None,
     *,
-    tools: Mapping[str, Collection[str]] | None = None,
+    tools: KnownTools | None = None,
     now: float | None = None,
 ) -> tuple[PolicyIssue, ...]:
-    """Report servers and tools that do not exist, and rules that have expired.
+    """Report servers, tools and arguments that do not exist, and rules that have expired.
 
-    ``known`` are the names of all servers, ``tools`` the tool names of servers whose catalog is known.
+    ``known`` are the names of all servers.
     """
     return (
         *(finding for each in policy.rules for finding in _rule_issues(each, known, tools, now)),
-        *(finding for each in policy.redactions for finding in _server_issues(each, known)),
+        *(finding for each in policy.redactions for finding in _redaction_issues(each, known, tools)),
     )
 
 
+def argument_names(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the arguments of a tool by its input schema; None if it does not list all of them."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or schema.get("additionalProperties") not in (None, False):
+        return None
+    return None if any(key in schema for key in _MORE_PROPERTIES) else frozenset(properties)
+
+
+#: The keywords by which a schema has properties that it does not list itself.
+_MORE_PROPERTIES = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
+
+
 def _rule_issues(
-    rule: Rule, known: Collection[str] | None, tools: Mapping[str, Collection[str]] | None, now: float | None
+    rule: Rule, known: Collection[str] | None, tools: KnownTools | None, now: float | None
 ) -> Iterator[PolicyIssue]:
     yield from _server_issues(rule, known)
     if tools is not None and rule.kinds == ("tool",):
-        yield from _tool_issues(rule, tools)
+        yield from _tool_issues(rule, known or tools, tools)
+        for predicate in rule.when:
+            # A condition on a missing argument never holds, except that it is missing.
+            never_holds = predicate.test != ("present" if predicate.negated else "absent")
+            protects = rule.effect == "deny" and never_holds
+            yield from _argument_issues(rule, predicate.arg, known or tools, tools, protects=protects)
     if now is not None and rule.expires is not None and now >= rule.expires:
         yield PolicyIssue("warning", rule.where, f"{_named(rule)}has expired and has no effect; remove it")
 
@@ -161,17 +181,60 @@ def _server_issues(rule: Rule | RedactionRule, known: Collection[str] | None) ->
             yield PolicyIssue("error", rule.where, f"{_named(rule)}there is no server {pattern!r}: {meant}")
 
 
-def _tool_issues(rule: Rule, tools: Mapping[str, Collection[str]]) -> Iterator[PolicyIssue]:
-    """Report names that no tool has, among the servers whose tools are known."""
-    fits = [compile_glob(pattern) for pattern in rule.servers or ("*",)]
-    meant = [server for server in tools if any(fit(server) for fit in fits)]
+def _redaction_issues(
+    rule: RedactionRule, known: Collection[str] | None, tools: KnownTools | None
+) -> Iterator[PolicyIssue]:
+    yield from _server_issues(rule, known)
+    if tools is not None and rule.kinds == ("tool",):
+        for pointer in rule.pointers:
+            yield from _argument_issues(rule, pointer, known or tools, tools, protects=True)
+
+
+def _servers_of(rule: Rule | RedactionRule, known: Collection[str], tools: KnownTools) -> tuple[list[str], bool]:
+    """Return the servers of a rule whose tools are known, and whether these are all servers of the rule."""
+    fits = any_glob(rule.servers or ("*",))
+    servers = [server for server in known if fits(server)]
+    listed = [server for server in tools if server in servers]
+    return listed, len(listed) == len(servers)
+
+
+def _tool_issues(rule: Rule, known: Collection[str], tools: KnownTools) -> Iterator[PolicyIssue]:
+    """Report names that no tool has, among the servers whose tools are known.
+
+    If all of them are known, a rule that denies one tool by its name is an error: it looks like a protection.
+    """
+    meant, are_all = _servers_of(rule, known, tools)
     names = {name for server in meant for name in tools[server]}
     for pattern in rule.names if meant else ():
         if not any(map(compile_glob(pattern), names)):
             near = None if is_glob(pattern) else nearest(pattern, names)
             hint = f": did you mean {near!r}?" if near else ""
-            said = f"{_named(rule)}no tool of {', '.join(meant)} matches {pattern!r}{hint}"
-            yield PolicyIssue("warning", rule.where, said)
+            message = f"{_named(rule)}no tool of {', '.join(meant)} matches {pattern!r}{hint}"
+            protects_nothing = rule.effect == "deny" and not is_glob(pattern) and are_all
+            yield PolicyIssue("error" if protects_nothing else "warning", rule.where, message)
+
+
+def _argument_issues(
+    rule: Rule | RedactionRule, pointer: str, known: Collection[str], tools: KnownTools, *, protects: bool
+) -> Iterator[PolicyIssue]:
+    """Report an argument that no tool of a rule has; an error if the rule looks like a protection.
+
+    A rule about all tools of all servers may be a precaution.
+    """
+    name = next(iter(parse_pointer(pointer)), "*") if rule.names or rule.servers else "*"
+    fits, (servers, are_all) = any_glob(rule.names or ("*",)), _servers_of(rule, known, tools)
+    arguments = {f"{server}/{tool}": tools[server][tool] for server in servers for tool in tools[server] if fits(tool)}
+    if not arguments or name == "*" or any(names is None or name in names for names in arguments.values()):
+        return
+    near = nearest(name, {each for names in arguments.values() for each in names or ()})
+    hint = f": did you mean {near!r}?" if near else ""
+    which = ", ".join(list(arguments)[:_TOOLS_SHOWN]) + (" and others" if len(arguments) > _TOOLS_SHOWN else "")
+    message = f"{_named(rule)}{which} {'has' if len(arguments) == 1 else 'have'} no argument {name!r}{hint}"
+    is_literal = bool(rule.names) and not any(map(is_glob, rule.names))
+    yield PolicyIssue("error" if protects and is_literal and are_all else "warning", rule.where, message)
+
+
+_TOOLS_SHOWN = 3  # More do not help to find the rule.
 
 
 def _named(rule: Rule | RedactionRule) -> str:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.protocol.apps import has_ui, tool_visibility, without_ui
-from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
+from trunkline.protocol.downgrade import WRAP_MARK, needs_wrapping, wrap_schema
 from trunkline.protocol.printable import escape_invisible
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "is_renamed",
     "matches_pin",
     "normal_form",
+    "only_listings_differ",
     "only_order_differs",
     "pin_of",
     "pin_without_page",
@@ -78,7 +79,6 @@ _NAMED_SCHEMA_KEYWORDS = frozenset(
 _USUAL_DIALECTS = frozenset(
     {"https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"}
 )
-_WRAP_MARK = "x-fastmcp-wrap-result"
 # Twice what a schema may have and more, since each of its levels takes two ("properties" and the property), and few
 # enough that the functions here, which call themselves, stay far from the interpreter's limit.
 _MOST_LEVELS = 256
@@ -198,8 +198,8 @@ def _normal_root(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _normal_output(schema: Mapping[str, Any]) -> dict[str, Any]:
     normal = _normal_root(wrap_schema(schema) if needs_wrapping(schema) else schema)
     wrapped = normal.get("properties")
-    if normal.get(_WRAP_MARK) is True and isinstance(wrapped, dict) and set(wrapped) == {"result"}:
-        del normal[_WRAP_MARK]
+    if normal.get(WRAP_MARK) is True and isinstance(wrapped, dict) and set(wrapped) == {"result"}:
+        del normal[WRAP_MARK]
     return normal
 
 
@@ -237,6 +237,11 @@ NO_ORDERS: Orders = MappingProxyType({})
 # A word ends at white space and at what separates the items of a list, so that "a,b", "{'a', 'b'}" and "a | b" are two
 # words each; paths, options and names with dashes are one.
 _PIECES = re.compile(r"[^\s,;:|(){}\[\]\"'`<>]+|[\s,;:|(){}\[\]\"'`<>]")
+# Three or more single words after a colon, an opening bracket or the start of a line, up to a full stop, a closing
+# bracket or the end of a line. An item of several words is no listing: "never delete, always ask, …".
+_ITEM = r"(['\"`]?)[^\s,;:|(){}\[\]\"'`<>=]+(?<![.!?])\%d"
+_LISTING = re.compile(rf"(?:^|(?<=[:{{\[(=\n]))([ \t]*)({_ITEM % 3}(?:[ ]?[,;|][ ]?{_ITEM % 4}){{2,}})(?=[.)}}\]\n]|$)")
+_LISTING_ITEM = re.compile(r"[^ ,;|]+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?:])\s|\n\s*\n")
 _FULL_STOPS = ".!?"
 
@@ -254,6 +259,29 @@ class _Move(NamedTuple):
 def only_order_differs(before: Any, after: Any) -> bool:
     """Return True if two definitions have the same words and elements, in another order."""
     return bool(_moves(before, after))
+
+
+def only_listings_differ(before: Any, after: Any) -> bool:
+    """Return True if two definitions differ only in the order of listings: three or more single words.
+
+    The words of such a listing form no sentence, whatever their order, and some servers list them in another order at
+    every start.
+    """
+    return canonical(_with_sorted_listings(normal_form(before))) == canonical(_with_sorted_listings(normal_form(after)))
+
+
+def _with_sorted_listings(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_sorted_listings(member) for name, member in value.items()}
+    if isinstance(value, list):
+        is_listing = len(value) > 2 and all(type(item) is str and _LISTING_ITEM.fullmatch(item) for item in value)
+        return sorted(value) if is_listing else [_with_sorted_listings(item) for item in value]
+    return _LISTING.sub(_sorted_listing, value) if isinstance(value, str) else value
+
+
+def _sorted_listing(listing: re.Match[str]) -> str:
+    items = iter(sorted(_LISTING_ITEM.findall(listing[2])))
+    return listing[1] + _LISTING_ITEM.sub(lambda _: next(items), listing[2])
 
 
 def reorderable_places(before: Any, after: Any, known: Orders = NO_ORDERS) -> dict[str, tuple[int, int]]:

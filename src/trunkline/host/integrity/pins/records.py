@@ -47,6 +47,7 @@ from trunkline.host.integrity.pins.definitions import (
     is_renamed,
     matches_pin,
     normal_form,
+    only_listings_differ,
     pin_of,
     pin_without_page,
 )
@@ -138,6 +139,8 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     former: list[FormerPin] = []
     #: The places where any order is accepted.
     orders: dict[str, tuple[int, int]] = {}
+    #: A person accepted this order only (``pins accept --exact``); otherwise listings may have any order.
+    exact: bool = False
     #: The MCP Apps members of ``_meta`` of the accepted tool, if they were first seen after it was accepted.
     page: Any = None
 
@@ -339,6 +342,7 @@ class _RecordUpdate:
                 other=None,
                 former=[],
                 orders={},
+                exact=False,
                 page=None,
             )
         if self._is_accepted(pin, seen):
@@ -398,9 +402,12 @@ class _RecordUpdate:
             return True
         if pin.definition is None:
             return False
-        return _reduced_pin(pin, self._snapshot.revision) == seen.pin or is_accepted_order(
-            pin.orders, pin.definition, self._kept(seen)
-        )
+        if _reduced_pin(pin, self._snapshot.revision) == seen.pin:
+            return True
+        if is_accepted_order(pin.orders, pin.definition, self._kept(seen)):
+            return True
+        # Compared with its secrets: without them, another secret would look like no change.
+        return not pin.exact and only_listings_differ(pin.definition, msgspec.to_builtins(seen.definition))
 
     def _missing(self, pin: Pin) -> Pin:
         """Return a pin after its name was missing."""

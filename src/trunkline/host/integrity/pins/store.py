@@ -370,6 +370,7 @@ class PinStore:
             other=None,
             former=former_pins_after(known, pin)[:_MOST_FORMER],
             orders=orders,
+            exact=exact,
             page=None,
         )
 

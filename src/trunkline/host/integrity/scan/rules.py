@@ -2,7 +2,7 @@
 
 Most rules match a folded text (``characters.fold_text``): in lower case, without invisible characters, with Latin
 letters for look-alikes. A rule is tried only on a text that has one of its words or signs, so most texts cost one set
-lookup. No pattern has an unbounded repetition, so matching takes time linear in the text.
+lookup; its pattern is compiled then. No pattern has an unbounded repetition, so matching takes linear time.
 
 ``hide`` is for what no honest definition says. ``ask`` is for what some do: a person then approves the first use. If
 two findings of different categories come together (an instruction and a secret; a concealment and another server's
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from trunkline.protocol.secret_patterns import SECRET_TERMS
 
-__all__ = ["NAME_RULES", "READER_OWNED", "RULES", "Category", "Severity", "TextRule"]
+__all__ = ["NAME_RULES", "PRIVATE_FILE", "READER_OWNED", "RULES", "Category", "Severity", "TextRule"]
 
 Severity: TypeAlias = Literal["info", "ask", "hide"]
 #: The category of a finding. The first four are goals of an attack; the others are means.
@@ -29,7 +29,7 @@ _GAP = r"[\s\-_*`'\",.:;()]{1,6}"
 
 
 # "Never go on without asking the user" means the opposite of "go on without asking the user".
-_NEGATION = re.compile(r"\b(?:never|not|cannot|nor|neither|(?:do|does|can|must|should)n't)\b[^.!?\n]{0,100}\Z")
+_NEGATION = r"\b(?:never|not|cannot|nor|neither|(?:do|does|can|must|should)n't)\b[^.!?\n]{0,100}\Z"
 
 
 class TextRule(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,8 @@ class TextRule(Struct, frozen=True, kw_only=True):
     name: str
     category: Category
     severity: Severity
-    pattern: re.Pattern[str]
+    pattern: str
+    flags: int = 0
     message: str
     #: The text must have one of these words …
     words: frozenset[str] = frozenset()
@@ -47,11 +48,11 @@ class TextRule(Struct, frozen=True, kw_only=True):
     #: It matches the folded text, not the original.
     folded: bool = True
     #: A match is harmless if this matches right before it: a negation.
-    unless_after: re.Pattern[str] | None = None
+    unless_after: str | None = None
     #: It does not apply to a server's instructions, which are there to instruct.
     advice: bool = False
     #: A match is harmless in a definition that is about this topic, by its other texts.
-    unless_about: re.Pattern[str] | None = None
+    unless_about: str | None = None
 
 
 def _word_rule(
@@ -72,7 +73,7 @@ def _word_rule(
         severity=severity,
         words=frozenset(words.split()),
         signs=signs,
-        pattern=re.compile(pattern.replace(" ", _GAP)),
+        pattern=pattern.replace(" ", _GAP),
         message=message,
         unless_after=_NEGATION if unless_negated else None,
         advice=advice,
@@ -94,10 +95,11 @@ def _sign_rule(
         category=category,
         severity=severity,
         signs=signs,
-        pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
+        pattern=pattern,
+        flags=re.IGNORECASE | re.MULTILINE,
         message=message,
         folded=False,
-        unless_about=None if unless_about is None else re.compile(unless_about),
+        unless_about=unless_about,
     )
 
 
@@ -114,10 +116,10 @@ _NOT_WORDS = "not don't dont never without avoid"
 _ANY = "(?:any|all|every|each|other|another)"
 _TOOLS = r"(?:tools?|functions?|commands?)\b"
 _USING = "(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|execut(?:e|ing))"
-_FILES = (
-    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws/credentials|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b|\.kube/config"
-    r"|\.git-credentials|\.docker/config|\.(?:bash|zsh)_history|/etc/(?:passwd|shadow|sudoers)"
-    r"|(?<![\w.])\.env\b(?!\.(?:example|sample|template))|\bmcp\.json\b|claude_desktop_config|\.cursor/|\.claude\b"
+PRIVATE_FILE = (
+    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws[/\\]credentials|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b|\.kube[/\\]config"
+    r"|\.git-credentials|\.docker[/\\]config|\.(?:bash|zsh)_history|/etc/(?:passwd|shadow|sudoers)"
+    r"|(?<![\w.])\.env\b(?!\.(?:example|sample|template))|\bmcp\.json\b|claude_desktop_config|\.cursor[/\\]|\.claude\b"
     r"|\bwallet\.dat\b|\bcookies\.sqlite)"
 )
 _FILE_SIGNS = (
@@ -326,7 +328,7 @@ _PRIVATE = (
         "ask",
         "private files",
         signs=_FILE_SIGNS,
-        pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{_FILES}|{_FILES}[^\n]{{0,60}}?{_GIVING}\b",
+        pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{PRIVATE_FILE}|{PRIVATE_FILE}[^\n]{{0,60}}?{_GIVING}\b",
         message="it refers to files that hold secrets",
     ),
     _word_rule(
@@ -362,6 +364,69 @@ _PRIVATE = (
         pattern=rf"{_GIVING} {_words(2)}(?:all|any|every|the|your|their|current|full|local) {_words(2)}"
         r"(?:environment|env) (?:variables|vars)\b",
         message="it asks for environment variables",
+    ),
+)
+
+# A path reads the same in every language, so it counts without a verb, unless the definition is about that topic.
+_HOME = (
+    r"(?:~|\$\{?home\}?|/home/[\w.-]{1,40}|/users/[\w.-]{1,40}|/root|%userprofile%|[a-z]:\\users\\[\w.-]{1,40})[/\\]"
+)
+
+
+def _path_rule(pattern: str, *, signs: tuple[str, ...], unless_about: str = "(?!)") -> TextRule:
+    return TextRule(
+        name="private files",
+        category="secret",
+        severity="ask",
+        signs=signs,
+        pattern=pattern,
+        message="it names the path of a file that holds secrets",
+        unless_about=rf"\b(?:{unless_about})\b",
+    )
+
+
+_PATHS = (
+    _path_rule(
+        r"\.ssh[/\\]|\bid_(?:rsa|dsa|ecdsa|ed25519)\b(?!\.pub)",
+        signs=(".ssh", "id_rsa", "id_dsa", "id_ec", "id_ed"),
+        unless_about=r"ssh|sftp|scp|rsync|git|ansible|vps|key ?pairs?|(?:private|identity|host) keys?"
+        r"|remote (?:hosts?|servers?|machines?)",
+    ),
+    _path_rule(
+        r"\.aws[/\\]credentials\b",
+        signs=(".aws",),
+        unless_about=r"aws|amazon|s3|buckets?|ec2|lambda|dynamodb|bedrock|boto3?|terraform|cloud\w*",
+    ),
+    _path_rule(r"\.kube[/\\]config\b", signs=(".kube",), unless_about=r"kube\w*|k8s|clusters?|helm|pods?|argo\w*"),
+    _path_rule(
+        r"\.docker[/\\]config\b", signs=(".docker",), unless_about=r"docker|containers?|registr(?:y|ies)|images?"
+    ),
+    _path_rule(r"\.gnupg\b", signs=(".gnupg",), unless_about=r"gpg|pgp|gnupg|encrypt\w*|decrypt\w*|sign\w*"),
+    _path_rule(
+        r"\.(?:netrc|git-credentials)\b",
+        signs=(".netrc", ".git-cred"),
+        unless_about=r"git\w*|repositor(?:y|ies)|curl|logins?",
+    ),
+    _path_rule(
+        rf"{_HOME}\.(?:npmrc|pypirc)\b",
+        signs=(".npmrc", ".pypirc"),
+        unless_about=r"npm|node|packages?|pypi|pip|publish\w*|registr(?:y|ies)",
+    ),
+    _path_rule(r"/etc/(?:shadow|sudoers)\b", signs=("/etc/",)),
+    _path_rule(r"\bwallet\.dat\b", signs=("wallet.dat",), unless_about=r"wallets?|bitcoin|crypto\w*"),
+    _path_rule(r"\bcookies\.sqlite\b", signs=("cookies.sqlite",), unless_about=r"browsers?|firefox|cookies"),
+    _path_rule(
+        rf"{_HOME}\.(?:bash|zsh)_history\b",
+        signs=("_history",),
+        unless_about=r"shell|bash|zsh|terminal|command history",
+    ),
+    _path_rule(
+        rf"{_HOME}\.env\b", signs=(".env",), unless_about=r"dotenv|env(?:ironment)?|variables?|config\w*|settings?"
+    ),
+    _path_rule(
+        rf"{_HOME}(?:\.cursor[/\\]|\.claude\b)|\bclaude_desktop_config",
+        signs=(".cursor", ".claude", "claude_desktop"),
+        unless_about=r"mcp|claude|cursor|editors?|agents?|skills?",
     ),
 )
 
@@ -449,7 +514,7 @@ _MARKUP = (
 )
 
 #: The rules for texts: descriptions, titles, enum values, defaults, instructions.
-RULES: tuple[TextRule, ...] = (*_INSTRUCTIONS, *_CONCEALMENTS, *_PRIVATE, *_MARKUP)
+RULES: tuple[TextRule, ...] = (*_INSTRUCTIONS, *_CONCEALMENTS, *_PRIVATE, *_PATHS, *_MARKUP)
 
 _ONE_WORD_SECRETS = "|".join(term for term in SECRET_TERMS if " " not in term)
 _NAMED = "an argument is named after data that no tool needs"
@@ -473,7 +538,7 @@ _ABOUT_PROGRAMS = (
     r"|infrastructure|cloud\w*|resources?|terraform|templates?)\b"
 )
 #: The description of an argument refers to data of the model that reads it, or of its user.
-READER_OWNED = re.compile(
+READER_OWNED = (
     r"\b(?:your (?:own|current|full|entire|complete|exact|system|initial|original|instructions?|conversation|chat"
     r"|context|prompt|session|history|reasoning|thoughts?|chain|available|previous|ssh|private|keys?|environment|shell)"
     r"|you (?:were|are|have|received|got|see)|this (?:conversation|chat|session)|so far"

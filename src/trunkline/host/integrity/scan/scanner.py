@@ -14,13 +14,21 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from trunkline.host.integrity.scan.characters import find_suspicious_characters, fold_text
-from trunkline.host.integrity.scan.rules import NAME_RULES, READER_OWNED, RULES, Category, Severity, TextRule
+from trunkline.host.integrity.scan.rules import (
+    NAME_RULES,
+    PRIVATE_FILE,
+    READER_OWNED,
+    RULES,
+    Category,
+    Severity,
+    TextRule,
+)
 from trunkline.protocol.printable import escape_invisible
 
 __all__ = [
@@ -38,6 +46,9 @@ __all__ = [
 
 #: ``steers``: the text says how the other tool should be used. ``names``: it mentions the tool.
 MentionKind: TypeAlias = Literal["steers", "names"]
+
+#: Compiles a pattern of a rule at its first use.
+_compiled = cache(re.compile)
 
 _CALLED = r"(?:call(?:ed|s)?|used?|invoked?|execut(?:ed?|es)|run|runs|triggered)"
 _CALLING = rf"(?:{_CALLED}|calling|using|invoking|running|executing)"
@@ -181,7 +192,7 @@ def scan_definition(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]
             # So much text has room to hide something, and scanning it takes seconds.
             message = f"more than {_MOST_TEXT} characters, which is too much to be scanned"
             return (*found[: _MOST_FINDINGS - 1], Finding("too long", "size", "hide", pointer, "", message))
-        found += _in_text(pointer, role, text, kind)
+        found += _in_text(document, pointer, role, text, kind)
         if role == "name":
             found += _in_name(document, pointer, text)
         if len(found) >= _MOST_FINDINGS:
@@ -299,12 +310,12 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Finding]:
+def _in_text(document: Any, pointer: str, role: _Role, text: str, kind: str) -> Iterator[Finding]:
     for odd in find_suspicious_characters(text, name=role == "name"):
         severity: Any = odd.severity
         excerpt = _excerpt(text, odd.start, odd.end)
         yield Finding(odd.rule, "characters", severity, pointer, excerpt, odd.message)
-    yield from _in_words(pointer, text, kind)
+    yield from _in_words(pointer, text, kind, document)
     yield from _encoded(pointer, text, kind)
     if len(text) > _LONG:
         severity = "ask" if len(text) > _TOO_LONG else "info"
@@ -314,13 +325,13 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
 def _in_name(document: Any, pointer: str, name: str) -> Iterator[Finding]:
     """Yield findings for the name of an argument, unless the definition is about that topic."""
     for rule in NAME_RULES:
-        if rule.pattern.fullmatch(name) and not (
+        if _compiled(rule.pattern, rule.flags).fullmatch(name) and not (
             rule.unless_about and _is_about(document, pointer, name, rule.unless_about)
         ):
             yield _finding(rule, pointer, name, None)
 
 
-def _is_about(document: Any, pointer: str, name: str, topic: re.Pattern[str]) -> bool:
+def _is_about(document: Any, pointer: str, name: str, topic: str) -> bool:
     """Return True if a definition is about a topic, and the argument is not described as the reader's own data."""
     # In a list of arguments the name is a member of the argument; in a schema it is part of the pointer.
     argument = pointer.removesuffix("/name")
@@ -329,16 +340,23 @@ def _is_about(document: Any, pointer: str, name: str, topic: re.Pattern[str]) ->
     for at, _, text in _texts(document):
         if text != name:
             (own if at.startswith(f"{argument}/") else others).append(fold_text(text))
-    if READER_OWNED.search(" ".join(own)):
+    if _compiled(READER_OWNED).search(" ".join(own)):
         return False
-    return topic.search(_separate_words(" ".join(others))) is not None
+    return _compiled(topic).search(_separate_words(" ".join(others))) is not None
 
 
 def _separate_words(text: str) -> str:
     return re.sub(r"[_\W]+", " ", text)
 
 
-def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
+def _has_topic(document: Any, topic: str) -> bool:
+    """Return True if the texts of a definition are about a topic; paths of private files do not count as words."""
+    texts = (_compiled(PRIVATE_FILE).sub(" ", fold_text(text)) for _, _, text in _texts(document))
+    return _compiled(topic).search(_separate_words(" ".join(texts))) is not None
+
+
+def _in_words(pointer: str, text: str, kind: str, document: Any = None) -> Iterator[Finding]:
+    """Yield findings for a text; ``document`` is the definition that it is a part of."""
     text = text.rstrip()
     folded, lowered = fold_text(text), text.lower()
     words = set(_WORD.findall(folded))
@@ -347,17 +365,19 @@ def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
         if words.isdisjoint(rule.words) and not any(sign in signs_in for sign in rule.signs):
             continue
         found = None if rule.advice and kind == "instructions" else _first(rule, looked_at)
-        if found is not None:
+        if found is not None and not (rule.unless_about and _has_topic(document, rule.unless_about)):
             yield _finding(rule, pointer, looked_at, found)
 
 
 def _first(rule: TextRule, text: str) -> re.Match[str] | None:
     """Return the first match of a rule that is not negated."""
+    pattern = _compiled(rule.pattern, rule.flags)
     if rule.unless_after is None:
-        return rule.pattern.search(text)
-    found = rule.pattern.finditer(text)
+        return pattern.search(text)
+    negation = _compiled(rule.unless_after)
+    matches = pattern.finditer(text)
     return next(
-        (each for each in found if not rule.unless_after.search(text, max(0, each.start() - 120), each.start())), None
+        (match for match in matches if not negation.search(text, max(0, match.start() - 120), match.start())), None
     )
 
 

@@ -26,6 +26,7 @@ from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
 
 __all__ = [
     "CALL_TOOL",
+    "MOST_TOOLS",
     "SEARCH_TOOL",
     "CatalogExposure",
     "SearchHit",
@@ -184,6 +185,8 @@ _SYNONYMS = MappingProxyType(_build_synonyms())
 #: The names of the two tools; no wire name can equal them, since each contains the joiner or a digest.
 SEARCH_TOOL = "search_tools"
 CALL_TOOL = "call_tool"
+#: The most tools that ordinary clients handle: the limit of a request to OpenAI's API, and of VS Code.
+MOST_TOOLS = 128
 #: Whether a catalog is searched: depending on its size, always, never.
 SearchMode: TypeAlias = Literal["auto", "on", "off"]
 
@@ -324,6 +327,8 @@ class CatalogExposure(Struct, frozen=True):
     tokens: int
     #: The tools that are listed in full.
     listed: tuple[CatalogItem, ...]
+    #: Why it is searched; empty if it is listed.
+    reason: str = ""
 
 
 def choose_exposure(
@@ -332,17 +337,27 @@ def choose_exposure(
     mode: SearchMode = "auto",
     window_tokens: int = 200_000,
     share: float = 0.10,
+    most_tools: int = MOST_TOOLS,
     always: Collection[str] = frozenset(),
 ) -> CatalogExposure:
-    """Choose whether tools are listed or searched: in mode ``auto``, searched above a share of the model's window.
+    """Choose whether tools are listed or searched.
 
+    In mode ``auto`` they are searched if they are more than ``most_tools``, or more than a share of the model's window.
     Tools of the servers in ``always`` are listed in any case.
     """
     everything = tuple(items)
-    tokens = sum(item.tokens for item in everything)
-    if mode == "off" or (mode == "auto" and tokens <= window_tokens * share):
+    tokens, most_tokens = sum(item.tokens for item in everything), int(window_tokens * share)
+    if mode == "off":
         return CatalogExposure(False, tokens, everything)
-    return CatalogExposure(True, tokens, tuple(item for item in everything if item.server in always))
+    if mode == "on":
+        reason = "search is on"
+    elif len(everything) > most_tools:
+        reason = f"more than {most_tools} tools"
+    elif tokens > most_tokens:
+        reason = f"more than {most_tokens:,} tokens"
+    else:
+        return CatalogExposure(False, tokens, everything)
+    return CatalogExposure(True, tokens, tuple(item for item in everything if item.server in always), reason)
 
 
 def meta_tools(

@@ -29,7 +29,7 @@ from trunkline.protocol.apps import APP_SETTINGS, declares_apps
 from trunkline.protocol.caller import supports
 from trunkline.protocol.extensions import APPS, declared_extension
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import Feature, uses_handshake
 from trunkline.protocol.trace_context import trace_members
 from trunkline.server.elicitors import RequestToClient
 from trunkline.server.server import Server
@@ -43,6 +43,7 @@ __all__ = [
     "LocalChannel",
     "TaskProgress",
     "allowed_capabilities",
+    "allowed_needs",
     "elicited_pages",
     "gateway_capability",
     "label_pages",
@@ -51,7 +52,9 @@ __all__ = [
     "log_wanted",
     "passed_trace",
     "plain_questions",
+    "prefers_handshake",
     "request_gateways",
+    "shared_needs",
     "tells_of_pages",
     "with_server_label",
 ]
@@ -177,6 +180,7 @@ def _label(server: str, message: str) -> str:
 
 if TYPE_CHECKING:
     from trunkline.host.session import HostSession
+    from trunkline.host.upstreams.supervision.upstream import Upstream
 
 
 _LEVELS: tuple[t.LoggingLevel, ...] = get_args(t.LoggingLevel)
@@ -466,6 +470,30 @@ def allowed_capabilities(
     if _shows_pages(capabilities) and tells_of_pages(offering, asks=bool(allowed)):
         allowed["extensions"] = {APPS: dict(APP_SETTINGS)}
     return allowed
+
+
+def prefers_handshake(upstream: Upstream, needs: ConnectionNeeds) -> bool:
+    """Return True if a handshake client with these needs gets a dedicated connection with a handshake.
+
+    That is so where the shared connection is stateless and the server may support the handshake too. Some servers of
+    both eras can send requests only after a handshake. A server with ``perUser`` may have no shared connection.
+    """
+    client, settings = upstream.client, upstream.entry.settings
+    if not needs.asks or not upstream.may_handshake:
+        return False
+    is_stateless = client is not None and settings.share != "shared" and not uses_handshake(client.revision)
+    return settings.per_user or is_stateless
+
+
+def shared_needs(upstream: Upstream) -> ConnectionNeeds:
+    """Return what the shared connection to a server declares."""
+    return ConnectionNeeds.of(upstream.declared, logs=False)
+
+
+def allowed_needs(settings: ServerSettings, needs: ConnectionNeeds, offering: Offering | None) -> ConnectionNeeds:
+    """Return the needs of a caller at a server: those of its ``allowed_capabilities``."""
+    within = needs.within(settings.asks)
+    return replace(within, apps=needs.apps and tells_of_pages(offering, asks=within.asks))
 
 
 def tells_of_pages(offering: Offering | None, *, asks: bool) -> bool:

@@ -16,7 +16,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -40,7 +40,6 @@ from trunkline.host.upstreams.routing.active_calls import ActiveCall, CallEnded
 from trunkline.host.upstreams.routing.channels import CallerChannel, ConnectionNeeds, log_wanted
 from trunkline.host.upstreams.supervision.clients import ALL_LISTS, can_send_requests, is_first_client, requires_login
 from trunkline.host.upstreams.supervision.upstream import Upstream
-from trunkline.protocol.revisions import uses_handshake
 
 __all__ = [
     "ConnectionPool",
@@ -48,7 +47,6 @@ __all__ = [
     "Credentials",
     "DedicatedConnection",
     "OnLog",
-    "prefers_handshake",
     "roots_digest",
 ]
 
@@ -89,6 +87,9 @@ class ConnectionRegistry(Protocol):
 class DedicatedConnection:
     """One dedicated connection, and the calls in progress on it."""
 
+    #: Whether it counts for the limit of connections to a server.
+    has_process: ClassVar[bool] = True
+
     def __init__(
         self,
         upstream: Upstream,
@@ -108,7 +109,8 @@ class DedicatedConnection:
         self.upstream = upstream
         self._key = key
         self.needs: ConnectionNeeds = replace(needs, logs=True)
-        self.calls: dict[ActiveCall, None] = {}
+        #: Its calls, and the connection of each: sessions that adopt the shared connection have one dict together.
+        self.calls: dict[ActiveCall, DedicatedConnection] = {}
         #: The callers of requests to a stateless server, which sends nothing on its own but log messages.
         self._rounds: dict[CallerChannel, None] = {}
         #: The roots of the client whose calls use this connection, once known.
@@ -219,8 +221,9 @@ class DedicatedConnection:
         if self.responsiveness_check is not None and self.responsiveness_check is not asyncio.current_task():
             self.responsiveness_check.cancel()
             await asyncio.wait([self.responsiveness_check])
-        for call in tuple(self.calls):
-            call.cancel()
+        for call, connection in tuple(self.calls.items()):
+            if connection is self:
+                call.cancel()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -362,6 +365,10 @@ class ConnectionPool:
         self.process_key: Callable[[ConnectionNeeds, bool], str | None] = lambda needs, own_roots: None
         #: Whether the session has ended: no connection is opened any more.
         self.ended: bool = False
+        #: Returns whether the user of the session is there: its connections are then not closed when idle.
+        self.in_use: Callable[[], bool] = bool
+        #: Makes the shared connection to a server one of this session, see ``AdoptedConnection``; None: it is not.
+        self.adopt: Callable[[Upstream, ConnectionNeeds, OnLog], DedicatedConnection] | None = None
         #: Whether its client has left, and only calls that wait for an answer remain.
         self.abandoned = False
         #: What the connections of all sessions share.
@@ -381,40 +388,42 @@ class ConnectionPool:
         return [connection for connection in self._connections if connection.upstream is upstream]
 
     def find(
-        self, upstream: Upstream, needs: ConnectionNeeds, *, roots: Callable[[], Any] | None
+        self, upstream: Upstream, needs: ConnectionNeeds, *, roots: Callable[[], Any] | None, adopts: bool = False
     ) -> DedicatedConnection:
         """Return the connection for a call: one for all calls of the session with the same needs.
 
-        The state that a server keeps in its process is state of the session, so there is no second process.
+        ``adopts``: it may be the shared one, if the session adopts connections.
 
         Raises:
             TooManyRequests: the server has as many connections as allowed, and all of them are in use.
             ServerUnavailable: the session has ended.
         """
-        fitting = (
-            connection
-            for connection in self._connections
-            if connection.upstream is upstream and connection.matches(needs)
-        )
-        connection = next(fitting, None)
+        connection = next((c for c in self._connections if c.upstream is upstream and c.matches(needs)), None)
         if connection is None:
             if self.ended:
                 raise ServerUnavailable(f"{upstream.entry.name}: the session that wanted a connection has ended")
-            self._make_room(upstream)
-            own = self._credentials if upstream.entry.settings.per_user else None
-            connection = DedicatedConnection(
-                upstream,
-                needs,
-                roots=roots,
-                credentials=own,
-                on_log=self._logged,
-                on_notification=self._notifier(upstream.entry.name),
-                registry=self.registry,
-                key=self.process_key(needs, roots is not None),
-            )
+            if adopts and self.adopt is not None:
+                connection = self.adopt(upstream, needs, self._logged)
+            else:
+                self._make_room(upstream)
+                connection = self._create(upstream, needs, roots)
             self._connections.append(connection)
         connection.used_at = self._now()
         return connection
+
+    def _create(
+        self, upstream: Upstream, needs: ConnectionNeeds, roots: Callable[[], Any] | None
+    ) -> DedicatedConnection:
+        return DedicatedConnection(
+            upstream,
+            needs,
+            roots=roots,
+            credentials=self._credentials if upstream.entry.settings.per_user else None,
+            on_log=self._logged,
+            on_notification=self._notifier(upstream.entry.name),
+            registry=self.registry,
+            key=self.process_key(needs, roots is not None),
+        )
 
     async def find_with_roots(
         self, upstream: Upstream, needs: ConnectionNeeds, roots: list[t.Root]
@@ -516,20 +525,19 @@ class ConnectionPool:
         """
         most = upstream.entry.settings.dedicated_most
         every = (self,) if self.registry is None else self.registry.all()
-        there = [
-            (connections, connection) for connections in every for connection in connections.connections_to(upstream)
-        ]
+        there = [(pool, connection) for pool in every for connection in pool.connections_to(upstream)]
+        there = [pair for pair in there if pair[1].has_process]
         if len(there) < most:
             return
-        idle = [(connections, connection) for connections, connection in there if not connection.busy]
+        idle = [pair for pair in there if not pair[1].busy]
         if not idle:
             raise TooManyRequests(
                 f"{upstream.entry.name} has {most} connections for single sessions, all of them in use; try again "
                 "later, or raise dedicatedMost in its entry",
                 data={"limit": "dedicatedMost", "allowed": most, "retryAfter": 5},
             )
-        connections, oldest = min(idle, key=lambda pair: pair[1].used_at)
-        connections._evict(oldest)
+        pool, oldest = min(idle, key=lambda pair: pair[1].used_at)
+        pool._evict(oldest)
 
     def _evict(self, connection: DedicatedConnection) -> None:
         self._connections.remove(connection)
@@ -543,6 +551,10 @@ class ConnectionPool:
         Without a number of seconds, the setting of each server counts.
         """
         now = self._now()
+        if self.in_use():
+            # Idle from now on: a page that is loaded again is gone for a moment.
+            for connection in self._connections:
+                connection.used_at = now
 
         def is_over(connection: DedicatedConnection) -> bool:
             usual = -1.0 if self.abandoned else connection.upstream.entry.settings.dedicated_idle
@@ -574,22 +586,6 @@ async def _close(connection: DedicatedConnection) -> None:
 def roots_digest(roots: list[t.Root]) -> str:
     """Return a digest of a list of roots."""
     return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
-
-
-def prefers_handshake(upstream: Upstream, needs: ConnectionNeeds) -> bool:
-    """Return True if a handshake client with these needs gets a dedicated connection with a handshake.
-
-    That is so where the shared connection is stateless and the server may support the handshake too. Some servers of
-    both eras can send requests only after a handshake.
-    """
-    client, shared = upstream.client, upstream.entry.settings.share == "shared"
-    return (
-        needs.asks
-        and not shared
-        and upstream.may_handshake
-        and client is not None
-        and not uses_handshake(client.revision)
-    )
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -46,17 +46,15 @@ from trunkline.host.upstreams.routing.channels import (
     CallerChannel,
     ConnectionNeeds,
     allowed_capabilities,
+    allowed_needs,
     elicited_pages,
     listed_extensions,
     log_wanted,
     plain_questions,
-    tells_of_pages,
-)
-from trunkline.host.upstreams.routing.connection_pool import (
-    DedicatedConnection,
     prefers_handshake,
-    roots_digest,
+    shared_needs,
 )
+from trunkline.host.upstreams.routing.connection_pool import DedicatedConnection, roots_digest
 from trunkline.host.upstreams.routing.upstream_tasks import (
     TASK_KEYS,
     call_core_task,
@@ -72,7 +70,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, uses_handshake
 
-__all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs"]
+__all__ = ["QuestionReview", "Router", "UpstreamRequest"]
 
 #: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 QuestionReview = Callable[[str, Any], Awaitable[Raw | None]]
@@ -184,7 +182,7 @@ class Router:
             client = await upstream.connected_client()
             handshake = uses_handshake(client.revision)
             if channel.is_handshake and prefers_handshake(upstream, needs):
-                connection = await self._handshake_connection(request, needs)
+                connection = await self.find_handshake(request.session, upstream, needs)
                 if connection is not None:
                     return await self._on_connection(request, connection)
             if self.needs_dedicated(upstream, needs, handshake=handshake):
@@ -209,14 +207,12 @@ class Router:
         upstream = request.upstream
         with upstream.track_call():
             if not upstream.entry.settings.per_user:
-                client = await upstream.connected_client()
                 with self.tracked(request):
-                    yield client
+                    yield await upstream.connected_client()
                 return
-            needs = self._with_roots(upstream, ConnectionNeeds())
-            connection = request.session.connections.find(upstream, needs, roots=self._own_roots(upstream))
+            connection = self.find_dedicated(request.session, upstream, ConnectionNeeds())
             with connection.hold_open():
-                yield await self._opened(request.session, connection)
+                yield await self.open_connection(request.session, connection)
 
     def on_shared(self, upstream: Upstream) -> list[UpstreamRequest]:
         """Return the requests in progress on the shared connection to a server, which a notification may belong to."""
@@ -224,24 +220,30 @@ class Router:
 
     async def _send_as_user(self, request: UpstreamRequest, needs: ConnectionNeeds) -> tuple[Any, Raw]:
         """Forward a request with the credentials of the caller, whether or not the host itself has access."""
-        upstream, connection = request.upstream, None
-        if request.channel.is_handshake and needs.asks and upstream.may_handshake:
-            connection = await self._handshake_connection(request, needs)
-        if connection is None:
-            declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
-            connection = request.session.connections.find(upstream, declared, roots=roots)
+        upstream, session, connection = request.upstream, request.session, None
+        if request.channel.is_handshake and prefers_handshake(upstream, needs):
+            connection = await self.find_handshake(session, upstream, needs)
+        connection = connection or self.find_dedicated(session, upstream, needs)
         with connection.hold_open():
-            client = await self._opened(request.session, connection)
+            client = await self.open_connection(session, connection)
             return await (self._on_connection if uses_handshake(client.revision) else self._in_rounds_on)(
                 request, connection
             )
 
-    async def _handshake_connection(
-        self, request: UpstreamRequest, needs: ConnectionNeeds
-    ) -> DedicatedConnection | None:
-        upstream = request.upstream
+    def find_dedicated(self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds) -> DedicatedConnection:
+        """Return the dedicated connection of a session; it declares roots if the server has roots of its own."""
+        settings, client = upstream.entry.settings, upstream.client
+        may_adopt = settings.share == "auto" and not settings.per_user and self._declares_shared(upstream, needs)
+        adopts = may_adopt and client is not None and uses_handshake(client.revision)
         declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
-        return await request.session.connections.find_handshake(upstream, declared, roots=roots)
+        return session.connections.find(upstream, declared, roots=roots, adopts=adopts)
+
+    async def find_handshake(
+        self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds
+    ) -> DedicatedConnection | None:
+        """Return the dedicated connection of a session that uses a handshake; None if the server refuses it."""
+        declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+        return await session.connections.find_handshake(upstream, declared, roots=roots)
 
     def logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> bool:
         """Send a log message of a shared connection to the one session it can belong to; return False if there is none.
@@ -269,13 +271,13 @@ class Router:
         A handshake server requests the roots of its client once. Callers without a session may be a different client
         each time: if the server is known to request roots, each list of roots gets its own connection.
         """
-        upstream, roots = request.upstream, self._own_roots(request.upstream)
-        if roots is None and handshake and needs.roots and request.channel.parks and upstream.asks_roots:
+        upstream, asks_caller = request.upstream, needs.roots and not self._has_roots(request.upstream)
+        if asks_caller and handshake and request.channel.parks and upstream.asks_roots:
             raw = await self._ask(request, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
             needs = replace(needs, roots_digest=roots_digest(folders))
             return await request.session.connections.find_with_roots(upstream, needs, folders)
-        return request.session.connections.find(upstream, self._with_roots(upstream, needs), roots=roots)
+        return self.find_dedicated(request.session, upstream, needs)
 
     def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
         """Return a function for the server's own roots, which replace the caller's; None if it has none."""
@@ -306,28 +308,33 @@ class Router:
         does not use it: the server would ask in vain.
         """
         settings = upstream.entry.settings
+        if settings.per_user:
+            return True
         if settings.share == "shared":
             return False
         if settings.share == "session" or needs.logs:
             return True
+        return handshake and (needs.asks or not self._declares_shared(upstream, needs))
+
+    def _declares_shared(self, upstream: Upstream, needs: ConnectionNeeds) -> bool:
+        """Return True if the shared connection declares what a caller with these needs supports."""
         declared, shared = self.declares(upstream, needs), shared_needs(upstream)
         # The host removes the MCP Apps metadata for a caller that shows no pages.
-        return handshake and (needs.asks or declared != replace(shared, apps=shared.apps and declared.apps))
+        return declared == replace(shared, apps=shared.apps and declared.apps)
 
     def declares(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection for a caller with these needs declares."""
-        within = needs.within(upstream.entry.settings.asks)
-        within = replace(within, apps=needs.apps and tells_of_pages(upstream.offering, asks=within.asks))
-        return replace(self._with_roots(upstream, within), logs=False, roots_digest=None, handshake=False)
+        allowed = self._with_roots(upstream, allowed_needs(upstream.entry.settings, needs, upstream.offering))
+        return replace(allowed, logs=False, roots_digest=None, handshake=False)
 
     async def open_dedicated(self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds) -> None:
         """Open a dedicated connection to a server, which is listed if it is the first with these needs."""
-        declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
-        connection = session.connections.find(upstream, declared, roots=roots)
+        connection = self.find_dedicated(session, upstream, needs)
         with connection.hold_open():
-            await self._opened(session, connection)
+            await self.open_connection(session, connection)
 
-    async def _opened(self, session: HostSession, connection: DedicatedConnection) -> Client:
+    async def open_connection(self, session: HostSession, connection: DedicatedConnection) -> Client:
+        """Open a connection of a session; one that cannot be opened leaves the pool."""
         try:
             return await connection.open()
         except BaseException:
@@ -404,7 +411,7 @@ class Router:
         """Send a request on a dedicated connection, which delivers log messages to the caller."""
         with connection.hold_open(), connection.attach(request.channel):
             try:
-                client = await self._opened(request.session, connection)
+                client = await self.open_connection(request.session, connection)
                 return await self._in_rounds(request, client)
             except RequestTimeout:
                 request.session.connections.check_responsive(connection)
@@ -530,7 +537,7 @@ class Router:
             call = await self._parking.find(await channel.once(parked, str), channel, request.method)
         else:
             call = ActiveCall(lambda call: self._run(request, connection, call), channel)
-            connection.calls[call] = None
+            connection.calls[call] = connection
             call.task.add_done_callback(lambda task: self._over(request.session, connection, call))
         try:
             while (pending := await call.next_question()) is not None:
@@ -557,7 +564,7 @@ class Router:
     async def _run(
         self, request: UpstreamRequest, connection: DedicatedConnection, call: ActiveCall
     ) -> tuple[Any, Raw]:
-        client = await self._opened(request.session, connection)
+        client = await self.open_connection(request.session, connection)
         await connection.set_log_level(client, request.channel.log_level)
 
         def progress(news: t.ProgressNotificationParams) -> None:
@@ -581,11 +588,6 @@ class Router:
     def _end(self, call: ActiveCall) -> None:
         self._parking.leave(call)
         call.cancel()
-
-
-def shared_needs(upstream: Upstream) -> ConnectionNeeds:
-    """Return what the shared connection to a server declares."""
-    return ConnectionNeeds.of(upstream.declared, logs=False)
 
 
 def _task_key(channel: CallerChannel) -> str:

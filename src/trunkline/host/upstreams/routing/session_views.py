@@ -30,9 +30,9 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.catalog.items import CatalogItem, Offering, definition_name
-from trunkline.host.upstreams.routing.channels import ConnectionNeeds
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds, shared_needs
 from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, DedicatedConnection
-from trunkline.host.upstreams.routing.router import Router, shared_needs
+from trunkline.host.upstreams.routing.router import Router
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.apps import has_ui, without_ui
 from trunkline.protocol.revisions import NEWEST, find_revision
@@ -140,12 +140,15 @@ class SessionViews:
             return True
         key = (f"{item.kind}s", item.name)
         owners = [session] if session is not None else [each for each in self._sessions() if each.principal is None]
-        connections = (connection for each in owners for connection in each.connections.connections_to(upstream))
+        connections = [connection for each in owners for connection in each.connections.connections_to(upstream)]
+        needs = self._router.declares(upstream, ConnectionNeeds.of(capabilities, logs=False))
+        if session is not None and session.covers is not None:
+            # Of several clients; the calls of this one use a connection that declares its capabilities.
+            connections = [each for each in connections if self._router.declares(upstream, each.needs) == needs]
         own = [connection.offering for connection in connections if connection.offering is not None]
         if own and session is not None:
             return any(key in self._named(each) for each in own)
         extras = self._extras.get(upstream, {})
-        needs = self._router.declares(upstream, ConnectionNeeds.of(capabilities, logs=False))
         shown = [sources[0], *own, *(each for declared, each in extras.items() if _covers(needs, declared))]
         return any(key in self._named(each) for each in shown)
 

@@ -33,6 +33,7 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     RequestTimeout,
+    ServerExited,
     TrunklineError,
 )
 from trunkline.host.config.model import ServerEntry
@@ -53,6 +54,7 @@ __all__ = [
     "SandboxLauncher",
     "StoredLogins",
     "can_send_requests",
+    "doctor_hint",
     "failed_kinds",
     "has_authorization_header",
     "in_flight",
@@ -113,6 +115,7 @@ if TYPE_CHECKING:
     from trunkline.auth.credential_store import CredentialStore
     from trunkline.auth.oauth import OAuth
     from trunkline.host.sandbox.launch import LaunchPlan
+    from trunkline.transports.link import Link
 
 
 #: Returns how to launch a sandboxed server, given an environment that replaces that of its entry.
@@ -138,12 +141,12 @@ def make_client(
     clock: Clock | None = None,
     eras: dict[str, str] | None = None,
     sandboxed: SandboxLauncher | None = None,
-    on_remark: Callable[[str | None], None] | None = None,
+    on_launch: Callable[[LaunchPlan], None] | None = None,
     elsewhere: Target | None = None,
 ) -> Client:
     """Create a client for an entry; ``options`` are those of ``Client`` and override the entry.
 
-    ``sandboxed`` returns how to launch a sandboxed server; ``on_remark`` is called with a remark on that launch;
+    ``sandboxed`` returns how to launch a sandboxed server; ``on_launch`` is called with that launch;
     ``elsewhere`` connects to a server that another process launches.
 
     Raises:
@@ -162,6 +165,7 @@ def make_client(
         "extensions": {id: {} for id in settings.extensions},
     }
     target: Any = entry.target
+    launch: LaunchPlan | None = None
     if elsewhere is not None:
         target = elsewhere
         own["restart"] = False
@@ -177,10 +181,44 @@ def make_client(
             target = list(launch.command)
             # The sandbox is configured by these variables, so no others may replace them.
             options = {**options, "env": launch.env, "cwd": launch.cwd}
-            if on_remark is not None:
-                on_remark(launch.remark)
+            if on_launch is not None:
+                on_launch(launch)
     # Questions are linked to the call in which they are asked; as separate tasks they would not be.
-    return Client(target, received_tasks=False, **(own | dict(options)))
+    client = Client(target, received_tasks=False, **(own | dict(options)))
+    if launch is not None and launch.describe is not None:
+        client._core.target = _describing_target(client._core.target, entry, launch.describe)
+    return client
+
+
+def _describing_target(target: Target, entry: ServerEntry, describe: Callable[[str], str]) -> Target:
+    """Return a target whose errors name the server, not the launcher, and what its sandbox hides."""
+    from trunkline.transports.process import ProcessLink
+
+    links: list[ProcessLink] = []
+
+    async def start() -> Link:
+        link = await target.open()
+        assert isinstance(link, ProcessLink)
+        link.name, link.describe_sandbox = entry.name, describe
+        links[:] = [link]
+        return link
+
+    def timeout_hint() -> str:
+        stderr = links[0].stderr_tail() if links else ""
+        return f" in {describe(stderr)}{target.timeout_hint()}"
+
+    return replace(target, name=entry.name, open=start, timeout_hint=timeout_hint)
+
+
+def doctor_hint(entry: ServerEntry, error: ServerExited) -> str:
+    """Return how to find out why a server exited in its sandbox, if the error does not say it."""
+    if not error.sandbox or "allow it" in error.sandbox:
+        return ""
+    import shlex
+
+    source = entry.source
+    files = f"-c {shlex.quote(source.file)} " if source.scope == "given" and source.file is not None else ""
+    return f"; to see what it can reach, run: trunkline doctor {files}{shlex.quote(entry.name)}"
 
 
 def _sandboxed(entry: ServerEntry, env: Mapping[str, str] | None) -> LaunchPlan:

@@ -40,6 +40,7 @@ from trunkline.host.upstreams.supervision.clients import (
     ListBounds,
     SandboxLauncher,
     StoredLogins,
+    doctor_hint,
     has_authorization_header,
     list_offering,
     make_client,
@@ -415,6 +416,8 @@ class ServerTask:
         words = self._state.stderr_tail()
         if words and not isinstance(error, ServerExited):
             text += f"; last lines of stderr:\n{words}"
+        if isinstance(error, ServerExited):
+            text += doctor_hint(self._state.entry, error)
         return self._state.secrets.hide(text)[:_LONGEST_REASON]
 
     # --- starting ----------------------------------------------------------------------------------------------------
@@ -561,7 +564,7 @@ class ServerTask:
             "on_stderr": _both(state.append_stderr, given.get("on_stderr")),
         }
         how: dict[str, Any] = {"clock": self._timers.clock, "eras": context.eras, "sandboxed": context.sandboxed}
-        client = make_client(state.launch, options, auth=self.auth, on_remark=state.note, **how)
+        client = make_client(state.launch, options, auth=self.auth, on_launch=state.launched, **how)
         if context.sharing is not None and state.entry.command is not None:
             client._core.target = context.sharing.share(state, client._core.target)
         return client

@@ -9,7 +9,8 @@ change notifications are missed.
 processor from each other until all of them miss their start time. Servers that a call waits for come first, then
 required ones, then the others in order of arrival. A start that waits for the network, or sleeps, uses no processor,
 and must not hold up the rest. While starts are queued and the processor has spare time, further ones are let in a few
-at a time. Where the spare time cannot be measured, or the user chose the number, the limit alone counts.
+at a time. Where the spare time cannot be measured, or the user chose the number, the limit alone counts. A gateway over
+stdio holds all starts until it has answered its client, who may give up on a slow ``initialize``.
 """
 
 from __future__ import annotations
@@ -197,11 +198,13 @@ class StartQueue:
         self._running = 0
         self._waiting: dict[asyncio.Future[None], Callable[[], int]] = {}
         self._row: Deadline | None = None
+        #: Whether no start begins before ``release``.
+        self.held = False
 
     @property
     def full(self) -> bool:
         """Whether a start has to wait."""
-        return self._running >= self.most or bool(self._waiting)
+        return self.held or self._running >= self.most or bool(self._waiting)
 
     async def enter(self, urgency: Callable[[], int]) -> None:
         """Wait for a slot; ``urgency`` is called whenever one is free, and the highest is served first.
@@ -224,7 +227,15 @@ class StartQueue:
     def leave(self) -> None:
         """Release a slot."""
         self._running -= 1
-        while self._waiting and self._running < self.most:
+        self._admit_waiting()
+
+    def release(self) -> None:
+        """Begin the starts that were held."""
+        self.held = False
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        while self._waiting and self._running < self.most and not self.held:
             self._admit()
 
     def _admit(self) -> None:
@@ -246,7 +257,7 @@ class StartQueue:
         assert self._spare is not None
         spare = self._spare()
         # One more for each idle processor, and one for a half: their load shows before the next look.
-        for _ in range(0 if spare is None else min(int(spare + 0.5), len(self._waiting))):
+        for _ in range(0 if spare is None or self.held else min(int(spare + 0.5), len(self._waiting))):
             self._admit()
         if self._waiting:
             self._row = self._timers.after(_LOOK_SECONDS, self._look)

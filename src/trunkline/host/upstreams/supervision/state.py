@@ -27,6 +27,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from trunkline.client.client import Client
@@ -39,9 +40,15 @@ from trunkline.host.upstreams.catalog.items import Offering
 from trunkline.host.upstreams.supervision.clients import offerings_differ
 from trunkline.protocol.revisions import NEWEST, Revision, uses_handshake
 
+if TYPE_CHECKING:
+    from trunkline.host.sandbox.launch import LaunchPlan
+
 __all__ = ["TRANSITIONS", "UNAVAILABLE_STATES", "EraMemory", "UpstreamState"]
 
 log = logging.getLogger("trunkline.host")
+
+_FINDING = "its sandbox"
+_MOST_FINDINGS = 3  # A server chooses what its errors name; it must not fill the log.
 
 _AFTER_RUNNING: frozenset[ServerState] = frozenset(
     {"broken", "known", "needs login", "partial", "ready", "starting", "stopped", "waiting"}
@@ -119,8 +126,10 @@ class UpstreamState:
         self.queued = False
         self.last_error: str | None = None
         self.starts = 0
-        #: A remark on how it was launched.
+        #: A remark on how it was launched, and on what its sandbox kept from it.
         self.remark: str | None = None
+        #: Returns what its sandbox kept from it, given its output; None without a sandbox.
+        self.explain_sandbox: Callable[[str], str] | None = None
         #: Calls in progress, and callers that wait for the server to start.
         self.active_calls: int = 0
         self.waiting = 0
@@ -204,9 +213,21 @@ class UpstreamState:
             self._stderr_cut = True
             del self._stderr[:-_STDERR_BYTES]
 
-    def note(self, remark: str | None) -> None:
-        """Set the remark on how the server was launched."""
-        self.remark = remark
+    def launched(self, launch: LaunchPlan) -> None:
+        """Store how the sandboxed server was launched."""
+        self.remark, self.explain_sandbox = launch.remark, launch.explain
+
+    def explain_failure(self, output: str) -> None:
+        """Log and show in the status what the sandbox kept from a server whose call failed; each finding once."""
+        found = "" if self.explain_sandbox is None else self.secrets.hide(self.explain_sandbox(output))
+        told = self.remark or ""
+        is_enough = found in told or told.count(_FINDING) == _MOST_FINDINGS
+        if not found or is_enough or self.state not in ("ready", "partial"):
+            return
+        log.warning("a call of %s failed in its sandbox, which %s", self.entry.name, found)
+        other_reason = (self.reason or "").removeprefix(told).removeprefix("; ")
+        self.remark = "; ".join(filter(None, (told, f"{_FINDING} {found}")))
+        self.transition_to(self.state, "; ".join(filter(None, (self.remark, other_reason))))
 
     def clear_stderr(self) -> None:
         """Clear the buffer: a new process writes."""

@@ -38,7 +38,7 @@ from trunkline.timers import Clock, Timers, wait_within
 if TYPE_CHECKING:
     from trunkline.auth.credential_store import CredentialStore
 
-__all__ = ["ServerChanges", "Supervisor"]
+__all__ = ["ServerChanges", "StartProgress", "Supervisor"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -48,6 +48,20 @@ _KILLING_SECONDS = 5.0  # A killed process is gone at once, unless the kernel ho
 _PLAIN = ServerSettings()
 # A line and a column in a message about a file.
 _LINES = re.compile(r":\d+(:\d+)?(?=[:\s]|$)|(?<=\(line )\d+(?=\))")
+
+
+class StartProgress(Struct, frozen=True):
+    """How far the start of the enabled servers is."""
+
+    servers: int = 0
+    #: Those whose start succeeded or failed.
+    done: int = 0
+    #: Those that are starting, and of which no catalog is cached.
+    unlisted: int = 0
+    #: The tools listed so far.
+    tools: int = 0
+    #: The names of those that are starting.
+    waiting: tuple[str, ...] = ()
 
 
 class ServerChanges(Struct, frozen=True):
@@ -77,6 +91,7 @@ class Supervisor:
         secrets: SecretRegistry | None = None,
         sandboxed: SandboxLauncher | None = None,
         starts_at_once: int | None = None,
+        hold_starts: bool = False,
         sharing: ProcessSharing | None = None,
     ) -> None:
         """Start with no server.
@@ -84,7 +99,8 @@ class Supervisor:
         ``trust`` decides whether a server may run; ``on_offering`` is called when the offering of a server changes;
         ``logins`` and ``vault`` replace the default stores of logins and secrets; ``secrets`` collects what must not be
         shown; ``sandboxed`` returns how to launch a sandboxed server; ``starts_at_once`` bounds how many processes
-        start at the same time, by default four per processor; ``sharing`` shares processes with other hosts.
+        start at the same time, by default four per processor; with ``hold_starts`` none does before
+        ``release_starts``; ``sharing`` shares processes with other hosts.
         """
         self._events = events
         self._on_offering = on_offering
@@ -103,6 +119,7 @@ class Supervisor:
             sandboxed=sandboxed,
             sharing=sharing,
         )
+        self._context.starts.held = hold_starts
         self._upstreams: dict[str, Upstream] = {}
         #: The servers, by name, in the order of the configuration.
         self.upstreams: Mapping[str, Upstream] = MappingProxyType(self._upstreams)
@@ -184,6 +201,22 @@ class Supervisor:
     def is_settled(self) -> bool:
         """Whether no server is starting, or all required ones are ready."""
         return self._is_settled(everything=False)
+
+    @property
+    def start_progress(self) -> StartProgress:
+        """How far the start of the enabled servers is."""
+        upstreams = [upstream for upstream in self._upstreams.values() if not upstream.entry.disabled]
+        return StartProgress(
+            servers=len(upstreams),
+            done=sum(not upstream.busy for upstream in upstreams),
+            unlisted=sum(upstream.busy and upstream.offering is None for upstream in upstreams),
+            tools=sum(len(upstream.offering.tools) for upstream in upstreams if upstream.offering is not None),
+            waiting=tuple(upstream.entry.name for upstream in upstreams if upstream.busy),
+        )
+
+    def release_starts(self) -> None:
+        """Start the processes that were held."""
+        self._context.starts.release()
 
     async def _until_settled(self, everything: bool) -> None:
         while not self._is_settled(everything):

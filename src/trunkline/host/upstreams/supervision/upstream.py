@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.options import ClientState
 from trunkline.errors import (
@@ -45,7 +46,7 @@ from trunkline.host.upstreams.supervision.server_task import ServerCommand, Serv
 from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES, UpstreamState
 from trunkline.timers import wait_within
 
-__all__ = ["CallMetrics", "ServerStatus", "Upstream"]
+__all__ = ["Adopter", "CallMetrics", "ServerStatus", "Upstream"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -61,6 +62,7 @@ _WHAT_TO_DO = MappingProxyType(
 )
 
 
+_STDERR_SECONDS = 0.05  # It was written before the answer, and only has to be read.
 _CONNECTED = frozenset({ClientState.CONNECTING, ClientState.INITIALIZED, ClientState.ACTIVE})
 
 
@@ -132,6 +134,16 @@ class CallMetrics(Protocol):
         """Return a context manager around the one that counts a call."""
 
 
+class Adopter(Protocol):
+    """A session that uses the shared connection for questions too."""
+
+    async def answer(self, capability: str, *question: Any) -> Any:
+        """Return the answer to a question of the server: ``sampling``, ``elicitation`` or ``roots``."""
+
+    def deliver_log(self, message: t.LoggingMessageNotificationParams) -> bool:
+        """Deliver a log message to the call that it belongs to; return False if there is none."""
+
+
 class Upstream:
     """One server of a host."""
 
@@ -164,6 +176,10 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         #: Whether the server requested roots; set by its dedicated connections.
         self.asks_roots = False
+        #: The sessions that have adopted the shared connection (``routing/adopted_connection.py``), and their calls.
+        #: Without one, questions on it are refused, since they do not identify the call that they belong to.
+        self.adopters: list[Adopter] = []
+        self.adopted_calls: dict[Any, Any] = {}
         #: Whether a server with a stateless revision also supports the handshake; None until tried.
         self.supports_handshake: bool | None = None
 
@@ -240,6 +256,25 @@ class Upstream:
         own = state.entry.settings.wait
         return self._began + (seconds if own is None else own)
 
+    def explain_failure(self, outcome: t.CallToolResult | Exception) -> None:
+        """Log what its sandbox kept from a server whose answer to a call was an error."""
+        state = self._state
+        if state.explain_sandbox is None or not isinstance(outcome, t.CallToolResult | RequestFailed):
+            return
+        content = outcome.content if isinstance(outcome, t.CallToolResult) else [t.TextContent(text=str(outcome))]
+        state.explain_failure("\n".join(block.text for block in content if isinstance(block, t.TextContent)))
+        # The traceback of an unexpected error is on stderr, which is read after the answer.
+        asyncio.get_running_loop().call_later(_STDERR_SECONDS, lambda: state.explain_failure(state.stderr_tail()))
+
+    def _start_reason(self) -> str | None:
+        """Return what a server that has not answered yet wrote to stderr, and what its sandbox kept from it."""
+        state = self._state
+        stderr = state.stderr_tail() if state.state == "starting" else ""
+        if not stderr:
+            return None
+        found = "" if state.explain_sandbox is None else state.explain_sandbox(stderr)
+        return f"no answer yet{f' in its sandbox, which {found}' if found else ''}; last lines of stderr:\n{stderr}"
+
     @property
     def stderr(self) -> str:
         """The last lines that its process wrote to stderr."""
@@ -253,7 +288,7 @@ class Upstream:
         return ServerStatus(
             name=entry.name,
             state=state.state,
-            reason=state.reason,
+            reason=state.reason or self._start_reason(),
             era=(offering.revision or None) if offering is not None else None,
             pid=process_id(state.client or state.held),
             url=None if entry.url is None else self.shown,

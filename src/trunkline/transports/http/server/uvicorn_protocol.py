@@ -75,7 +75,8 @@ class ConnectionTracker:
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Set the limits; the clock is a parameter for tests."""
         self.limits = limits
-        self.connections: set[UvicornProtocol] = set()
+        #: In the order in which they were opened.
+        self.connections: dict[UvicornProtocol, None] = {}
         self.empty = asyncio.Event()
         self.empty.set()
         shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds, limits.keep_alive_seconds)
@@ -95,7 +96,7 @@ class ConnectionTracker:
 
     def add(self, connection: UvicornProtocol) -> None:
         """Add a connection."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.empty.clear()
         if self._timer is None:
             self.now = self._clock()
@@ -104,11 +105,26 @@ class ConnectionTracker:
 
     def remove(self, connection: UvicornProtocol) -> None:
         """Remove a connection that is closed."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections and self._timer is not None:
             self.empty.set()
             self._timer.cancel()
             self._timer = None
+
+    def make_room(self, newest: UvicornProtocol) -> bool:
+        """Close the oldest connection without a request in progress if there are too many; return False if still so.
+
+        Otherwise a client that opens connections and never sends a request would keep all others out.
+        """
+        most = self.limits.connections
+        if len(self.connections) > most:
+            idle = (one for one in self.connections if one is not newest and not one.is_busy)
+            oldest = next(idle, None)
+            if oldest is not None:
+                oldest.transport.abort()
+                # Its end is reported at the next turn of the loop; until then others may be accepted.
+                self.remove(oldest)
+        return len(self.connections) <= most
 
     def write_soon(self, connection: UvicornProtocol) -> None:
         """Write the response of a connection at the next turn of the loop, with those of the others.
@@ -208,15 +224,12 @@ class UvicornProtocol(HttpToolsProtocol):
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for a request; a connection over the limit gets an error, one far over it is dropped."""
+        """Start to wait for a request; a connection over the limit replaces one that waits, or gets an error."""
         super().connection_made(transport)
         self.tracker.add(self)
         self.since = self.tracker.now
-        limit = self.tracker.limits.connections
-        if len(self.connections) > limit:
+        if not self.tracker.make_room(self):
             self.app = _overloaded
-        if len(self.connections) > limit + limit // 8 + 8:
-            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the disconnect to every request that is being answered; uvicorn reports it to the last one alone."""
@@ -244,6 +257,11 @@ class UvicornProtocol(HttpToolsProtocol):
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Remove a callback."""
         self._disconnect_callbacks = tuple(each for each in self._disconnect_callbacks if each != callback)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or the connection is closing."""
+        return self.transport.is_closing() or self._unanswered() is not None
 
     def shutdown(self) -> None:
         """Close as soon as no request is in progress and none has begun to arrive."""

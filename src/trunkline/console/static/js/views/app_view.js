@@ -137,7 +137,7 @@ function talk(frame, view, { setHeight, setStopped }) {
         for (const each of [...messages, ...held.splice(0)]) send(each);
       }
     } catch (error) {
-      if (message.id !== undefined && message.method) send({ id: message.id, error: { code: -32000, message: error.message } });
+      if (message.id != null && message.method) send({ id: message.id, error: { code: -32000, message: error.message } });
     }
   }
 

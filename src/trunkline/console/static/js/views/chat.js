@@ -18,7 +18,8 @@ const at = (id, rest = "") => `/chats/${segment(id)}${rest}`;
 
 /** A conversation after an event of the host. */
 function after(chat, event) {
-  if (event.kind === "user") return { ...chat, running: true, messages: [...chat.messages, event.message] };
+  if (event.kind === "user")
+    return { ...chat, running: true, messages: chat.messages.concat(event.message.parts.length ? event.message : []) };
   if (event.kind === "model") return { ...chat, model: event.model };
   const messages = [...chat.messages];
   if (messages.at(-1)?.role !== "model") messages.push({ role: "model", parts: [] });
@@ -120,6 +121,11 @@ function Thread({ chat }) {
       </article>`,
     )}
     ${!chat.running && chat.problem && html`<${ErrorNote} error=${{ message: chat.problem }} />`}
+    ${
+      !chat.running &&
+      chat.retriable &&
+      html`<${Button} action="retry" onClick=${() => attempt(post(at(chat.id, "/messages"), { retry: true }))}>Try again<//>`
+    }
     ${
       chat.running &&
       (items.length

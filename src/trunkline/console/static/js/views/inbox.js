@@ -201,7 +201,7 @@ function Approval({ item, answer, off }) {
     <//>`;
 }
 
-const dollars = (cost) => (cost === null || cost === undefined ? null : `at most $${cost.toFixed(4)}`);
+const dollars = (cost) => (cost == null ? null : `at most $${cost.toFixed(4)}`);
 const ONCE = [
   { scope: "once", label: "Allow once" },
   {
@@ -239,7 +239,7 @@ function SamplingRequest({ item, answer, off }) {
     });
   return html`
     <div class="stack">
-      ${request.systemPrompt !== undefined && html`<label class="stack">
+      ${request.systemPrompt != null && html`<label class="stack">
           <span class="faint">system prompt</span>
           <textarea rows="2" data-field="/systemPrompt" value=${request.systemPrompt}
             onInput=${(event) => put({ systemPrompt: event.target.value })} />
@@ -326,7 +326,7 @@ function Question({ item, answer, off }) {
   };
   return html`
     <p>${item.message}</p>
-    ${item.text !== undefined && html`<${Code} wrap text=${item.text} />`}
+    ${item.text != null && html`<${Code} wrap text=${item.text} />`}
     ${item.url && html`<p class="code address mono">${item.before}<mark>${item.host}</mark>${item.after}</p>`}
     <${Warnings} lines=${item.warnings} />
     <div class="row">

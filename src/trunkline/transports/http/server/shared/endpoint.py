@@ -7,7 +7,6 @@ another worker go by that worker's channel; if no worker listens there, the clie
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from trunkline.protocol.jsonrpc import (
     Incoming,
     InvalidMessage,
     Message,
+    Notification,
     Request,
     Response,
     decode,
@@ -42,9 +42,9 @@ from trunkline.transports.http.server.shared.sessions import (
 )
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LoggedEvent, LogStream
 from trunkline.transports.http.server.shared.turns import TURN_SECONDS, Turn, release_turn
-from trunkline.transports.http.server.shared.worker import GRACE_SECONDS, SharedWorker, WorkerMessage
+from trunkline.transports.http.server.shared.worker import GRACE_SECONDS, SharedWorker, WorkerMessage, worker_of
 from trunkline.transports.http.server.single_request import SingleRequestTransport
-from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
+from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
 
 __all__ = ["SharedSessionEndpoint"]
 
@@ -95,15 +95,14 @@ class SharedSessionEndpoint(SessionEndpoint):
         """Return how streams of the oldest transport are named, after their worker, and reached there."""
         return {
             "forward": self._forward_legacy,
-            "new_name": lambda: f"{self._worker.id}-{secrets.token_urlsafe(32)}",
+            "new_name": lambda: self._worker.ids.name_stream(self._worker.id),
         }
 
     async def _forward_legacy(self, name: str, body: bytes, principal: Principal | None) -> None:
         await self._ready()
         message = WorkerMessage("legacy", name, msgspec.msgpack.encode((body, principal)))
-        owner = name.partition("-")[0]
-        sent = False if owner == self._worker.id else await self._worker.send(owner, message)
-        if not sent:
+        owner = self._worker.ids.worker_of_stream(name)
+        if owner is None or owner == self._worker.id or not await self._worker.send(owner, message):
             raise HTTPException(404, "No such session; open the event stream first")
 
     # --- POST --------------------------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         if session is not None and transport.succeeded and id not in self.sessions.by_id:
             held = self.sessions.revive(id, facts)
             if held is not None:
-                held.stale = False
+                held.known_changes = held.changes
                 self.open_responses.start_clock()
 
     async def use(self, request: HttpRequest, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
@@ -205,8 +204,11 @@ class SharedSessionEndpoint(SessionEndpoint):
             params = decode_params(message, ProgressNotificationParams)
             await self._deliver_to(_owner(params and params.progress_token), session, message, required=False)
         elif message.method == "notifications/cancelled":
-            if not session.cancel_here(message):
-                await self._worker.broadcast(WorkerMessage("cancel", session.facts.key, encode(message)))
+            params = decode_params(message, CancelledNotificationParams)
+            if not session.cancel_here(message) and params is not None and params.request_id is not None:
+                # Nothing else of it is needed, and every worker gets it.
+                named = Notification(message.method, {"requestId": params.request_id})
+                await self._worker.send_small(None, WorkerMessage("cancel", session.facts.key, encode(named)))
         else:
             session.standing_connection()
             session.deliver(message)
@@ -219,10 +221,11 @@ class SharedSessionEndpoint(SessionEndpoint):
             return
         if isinstance(message, InvalidMessage):
             return
-        send = self._worker.send_answer if required else self._worker.send
-        sent = await send(owner, WorkerMessage("message", session.facts.key, encode(message)))
+        forwarded = WorkerMessage("message", session.facts.key, encode(message))
+        if not required:
+            await self._worker.send_small(owner, forwarded)
         # If it is not certain, the answer is in the inbox of that worker, which reads it once it is connected.
-        if sent is False and required:
+        elif await self._worker.send_answer(owner, forwarded) is False:
             raise HTTPException(410, "The worker that asked has ended, and its request with it; call again")
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
@@ -374,8 +377,11 @@ class SharedSessionEndpoint(SessionEndpoint):
         session = self.sessions.by_key.get(message.key)
         if session is None:
             return
-        if message.kind == "state":
+        if message.kind == "state" and message.body:
             session.apply(msgspec.msgpack.decode(message.body, type=SharedState))
+        elif message.kind == "state":
+            session.changes += 1
+            self._worker.spawn(session.load())
         elif message.kind == "resumed":
             self._resumed(message)
         elif message.kind in ("message", "cancel"):
@@ -405,7 +411,7 @@ class SharedSessionEndpoint(SessionEndpoint):
     def connection_restored(self) -> None:
         """Read the shared state of all sessions again, with the next use of each; take turns anew."""
         for session in self.sessions.by_key.values():
-            session.stale = True
+            session.changes += 1
             self._worker.spawn(session.load())
 
     def announced(self, id: str, body: bytes | None, *, own: bool) -> None:
@@ -420,8 +426,7 @@ class SharedSessionEndpoint(SessionEndpoint):
 def _owner(id: object) -> str | None:
     """Return the worker that sent a request with this id; None if no worker makes such ids."""
     name, dot, _ = id.partition(".") if isinstance(id, str) else ("", "", "")
-    worker, dash, _ = name.partition("-")
-    return worker if dot and dash else None
+    return worker_of(name) if dot else None
 
 
 def _facts_key(facts: SessionFacts) -> str:

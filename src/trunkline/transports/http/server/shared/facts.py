@@ -97,6 +97,16 @@ class SessionIds:
         short = SessionFacts(facts.key, facts.generation, facts.expires, facts.since, stored=True)
         return self._seal.seal(msgspec.msgpack.encode(short)), whole
 
+    def name_stream(self, worker: str) -> str:
+        """Return a name for a stream of a worker, which nobody else can make."""
+        return f"{worker}-{self._seal.seal(worker.encode())}"
+
+    def worker_of_stream(self, name: str) -> str | None:
+        """Return the worker that a stream is named after; None if no worker has made that name."""
+        worker, _, sealed = name.partition("-")
+        plain = self._seal.open(sealed) if len(name) <= MAX_ID_BYTES else None
+        return worker if plain is not None and plain == worker.encode() else None
+
     def read(self, id: str) -> SessionFacts | None:
         """Return the facts that an id carries; None if it was not made by us, or its time is over."""
         plain = self._seal.open(id) if len(id) <= MAX_ID_BYTES else None

@@ -145,10 +145,11 @@ class SharedSession(HttpSession):
         "_acceptor",
         "_standing",
         "_worker",
+        "changes",
         "facts",
+        "known_changes",
         "own_stream",
         "shared_log",
-        "stale",
         "state",
         "turn",
     )
@@ -180,8 +181,9 @@ class SharedSession(HttpSession):
         self._last = 0
         self._standing = worker.next_name()
         self.state: SharedState = SharedState()
-        #: Whether the shared state may be another by now.
-        self.stale: bool = True
+        #: How often the shared state may have changed, and how many of these changes are known.
+        self.changes: int = 1
+        self.known_changes: int = 0
         session.id = id
         session.store = self
         session.ready()
@@ -222,6 +224,11 @@ class SharedSession(HttpSession):
     def _state_key(self) -> str:
         return f"state:{self.facts.key}"
 
+    @property
+    def stale(self) -> bool:
+        """Whether the shared state may be another by now."""
+        return self.known_changes < self.changes
+
     async def load(self, *, required: bool = False) -> None:
         """Read the shared state, unless it is known.
 
@@ -230,13 +237,14 @@ class SharedSession(HttpSession):
         """
         if not self.stale:
             return
+        changes = self.changes
         try:
             found = await self._worker.backplane.get(self._state_key)
         except BackplaneUnavailable:
             if required:
                 raise
             return
-        self.stale = False
+        self.known_changes = max(self.known_changes, changes)
         if found is not None:
             self.apply(msgspec.msgpack.decode(found, type=SharedState))
 

@@ -200,7 +200,7 @@ class ProducedStream(_SharedStream):
         event: str = "message",
     ) -> None:
         """Store an event, then write it."""
-        if self._closed or (merge and any(each.data == data for each in self._unstored)):
+        if self._closed or (merge and self._has_unstored(data)):
             return
         self._closed = last
         if last:
@@ -208,6 +208,14 @@ class ProducedStream(_SharedStream):
         self._store(LoggedEvent(self.name, data, last, retry, self._ids, self.since, self._part))
         if self._part:
             self._part += 1
+
+    def _has_unstored(self, data: bytes) -> bool:
+        """Return whether an equal event waits to be stored, and will be read.
+
+        The notice of an announcement is merged with no other: its client may have that one already, from a worker that
+        died, and is not sent it again.
+        """
+        return not self._part and any(each.data == data and not each.part for each in self._unstored)
 
     def announce(self, id: str, notify: Callable[[], None]) -> None:
         """Call a function that pushes the notices of an announcement."""

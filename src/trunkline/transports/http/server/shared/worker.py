@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +21,11 @@ from trunkline.backplane.interface import Backplane, Entry, entry_position
 from trunkline.errors import BackplaneUnavailable
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
 
-__all__ = ["GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later"]
+__all__ = ["GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later", "worker_of"]
 
 log = logging.getLogger("trunkline.http")
+
+_T = TypeVar("_T")
 
 #: The most terminated sessions that a worker remembers until they expire, about 100 bytes each.
 MAX_TERMINATED = 1_000_000
@@ -33,10 +36,16 @@ _TERMINATED_BYTES, _ANNOUNCEMENT_BYTES = 64 * MAX_TERMINATED, 1024 * 1024
 #: What other workers have for one that is not listening: for so many seconds, longer than connections take to be made
 #: again, and at most so many messages and bytes, a few hundred answers of the usual size.
 _INBOX_SECONDS, _INBOX_MESSAGES, _INBOX_BYTES = 60.0, 1000, 16 * 1024 * 1024
+#: A longer message is not published, since a few hundred make Redis break the connection of who listens: it is read
+#: from the inbox, or not sent at all if it may be lost.
+_SMALL_BYTES = 16 * 1024
+#: A worker is registered for so many seconds, longer than messages wait for it, and renews it in time.
+_REGISTERED_SECONDS, _RENEWAL_SECONDS = 120.0, 30.0
 #: For so long after a lost connection other workers may not have connected again, and silence proves nothing.
 GRACE_SECONDS = 3.0
 #: Seconds between two attempts to join; and for how long a request waits for the end of the first one.
 _JOIN_PAUSE, _FIRST_ATTEMPT_SECONDS = 0.5, 2.0
+_WORKER_ID = re.compile("[0-9a-f]{12}")
 
 
 class WorkerMessage(Struct, frozen=True, array_like=True):
@@ -115,8 +124,13 @@ class SharedWorker:
         """Join the other workers, with retries; needs a running event loop."""
         if self._joining is None:
             self._listener = listener
-            self.backplane.on_new_generation(lambda _: listener.generation_changed())
+            self.backplane.on_new_generation(self._generation_changed)
             self._joining = asyncio.get_running_loop().create_task(self._join(), name="trunkline-join")
+
+    def _generation_changed(self, _: str) -> None:
+        self.spawn(self._register())
+        if self._listener is not None:
+            self._listener.generation_changed()
 
     async def started(self) -> None:
         """Wait until the first attempt to join has ended, for a bounded time."""
@@ -159,14 +173,17 @@ class SharedWorker:
             try:
                 await self.backplane.connect()
                 await self._subscribe()
+                await self._register()
                 self._behind = True
                 while self._behind:
                     self._behind = False
                     await self._catch_up()
-            except BackplaneUnavailable as error:
+            except Exception as error:
+                # Whatever it is: a worker that stops trying would refuse all sessions for ever.
                 self._attempted.set()
                 if not warned:
-                    log.warning("sessions are not served until the backplane can be reached: %s", error.message)
+                    text = "sessions are not served until the backplane can be reached: %s"
+                    log.warning(text, error, exc_info=not isinstance(error, BackplaneUnavailable))
                 warned = True
                 await asyncio.sleep(_JOIN_PAUSE)
                 continue
@@ -176,7 +193,20 @@ class SharedWorker:
                 # Listen streams are served before this: what was announced meanwhile is not known from what was before.
                 self._listener.announced(self.position, None, own=False)
             self._deliver_early()
-            return
+            await self._stay_registered()
+
+    async def _register(self) -> None:
+        await self.backplane.put(f"worker:{self.id}", b"", ttl=_REGISTERED_SECONDS)
+
+    async def _stay_registered(self) -> None:
+        pause = _RENEWAL_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self._register()
+                pause = _RENEWAL_SECONDS
+            except BackplaneUnavailable:
+                pause = _JOIN_PAUSE
 
     async def _subscribe(self) -> None:
         """Subscribe to the channels that an earlier attempt did not reach: twice would deliver each message twice."""
@@ -227,15 +257,26 @@ class SharedWorker:
         """Send a message to a worker; False if that worker is gone, None if this is not certain."""
         return self._is_there(await self.backplane.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
 
+    async def send_small(self, worker: str | None, message: WorkerMessage) -> None:
+        """Send a message that may be lost to a worker, or to all of them, unless it is large."""
+        if len(message.body) <= _SMALL_BYTES:
+            channel = "workers" if worker is None else f"worker:{worker}"
+            await self.backplane.publish(channel, msgspec.msgpack.encode(message))
+
     async def send_answer(self, worker: str, message: WorkerMessage) -> bool | None:
         """Send a message to a worker that must not miss it; False if that worker is gone, None if this is not certain.
 
-        A worker whose connection breaks in this moment reads it once it is connected again.
+        A worker whose connection breaks in this moment reads it once it is connected again. For one that neither is
+        registered nor listens nothing is stored: a client may name any.
         """
+        check = WorkerMessage("check")
+        if await self.backplane.get(f"worker:{worker}") is None and not await self.send(worker, check):
+            return False
         inbox = f"inbox:{worker}"
         limits: dict[str, Any] = {"max_entries": _INBOX_MESSAGES, "max_bytes": _INBOX_BYTES, "ttl": _INBOX_SECONDS}
-        sent = await self.backplane.append(inbox, msgspec.msgpack.encode(message), announce=inbox, **limits)
-        return self._is_there(sent.heard)
+        announce = inbox if len(message.body) <= _SMALL_BYTES else None
+        sent = await self.backplane.append(inbox, msgspec.msgpack.encode(message), announce=announce, **limits)
+        return self._is_there(sent.heard) if announce else await self.send(worker, WorkerMessage("inbox"))
 
     def _is_there(self, heard: int) -> bool | None:
         if heard:
@@ -243,20 +284,21 @@ class SharedWorker:
         return None if asyncio.get_running_loop().time() - self._restored_at < GRACE_SECONDS else False
 
     async def broadcast(self, message: WorkerMessage) -> None:
-        """Send a message to all workers, this one included."""
+        """Send a message to all workers, this one included; without its body if that is large."""
+        if len(message.body) > _SMALL_BYTES:
+            message = WorkerMessage(message.kind, message.key)
         await self.backplane.publish("workers", msgspec.msgpack.encode(message))
 
     def _message_received(self, data: bytes) -> None:
-        message = msgspec.msgpack.decode(data, type=WorkerMessage)
-        if self._listener is not None:
+        message = _decode(data, WorkerMessage)
+        if message is not None and message.kind == "inbox":
+            self.spawn(self._read_inbox())
+        elif message is not None and self._listener is not None:
             self._listener.message_received(message)
 
     def _inbox_received(self, data: bytes) -> None:
-        id, _, body = data.partition(b" ")
-        # Before all was read again, those before it may be missing; the same message twice is an answer to nothing.
-        if self._early is None:
-            self._inbox_position = id.decode()
-        self._message_received(body)
+        # It is read again with the next large one: the same message twice is an answer to nothing.
+        self._message_received(data.partition(b" ")[2])
 
     async def _read_inbox(self) -> None:
         async for entry in self._entries_after(f"inbox:{self.id}", self._inbox_position):
@@ -295,8 +337,8 @@ class SharedWorker:
         self._apply_terminated(body)
 
     def _apply_terminated(self, body: bytes) -> None:
-        entry = msgspec.msgpack.decode(body, type=_Terminated)
-        if entry.expires > self.now():
+        entry = _decode(body, _Terminated)
+        if entry is not None and entry.expires > self.now():
             self._terminate(entry.key, entry.expires)
 
     async def _load_terminated(self) -> None:
@@ -341,8 +383,10 @@ class SharedWorker:
         if later(id, self.position):
             self.position = id
             if self._joined and self._listener is not None:
-                found = msgspec.msgpack.decode(body, type=_Announcement)
-                self._listener.announced(id, found.body, own=found.worker == self.id)
+                found = _decode(body, _Announcement)
+                # What cannot be read may be of anything.
+                own = found is not None and found.worker == self.id
+                self._listener.announced(id, None if found is None else found.body, own=own)
 
     def _deliver_early(self) -> None:
         early, self._early = self._early or (), None
@@ -359,19 +403,40 @@ class SharedWorker:
             for entry in entries:
                 self._announcement(entry.id, entry.data)
             return
-        if entries and later(entries[-1].id, self.position):
-            self.position = entries[-1].id
+        # Also if it is an earlier one: from an announcement that was lost with other writes nothing is read again.
+        self.position = entries[-1].id if entries else ""
         if self._joined and self._listener is not None:
             self._listener.announced(self.position, None, own=False)
 
-    async def announcements_after(self, position: str, *, inclusive: bool = False) -> list[tuple[str, bytes]] | None:
-        """Return the announcements after a position, with ``inclusive`` from this on; None if some are not kept."""
+    async def announcements_after(
+        self, position: str, *, inclusive: bool = False
+    ) -> list[tuple[str, bytes | None]] | None:
+        """Return the announcements after a position, with ``inclusive`` from this on; None if some are not kept.
+
+        The body of one that cannot be read is None: anything may have changed.
+        """
         entries = await self.backplane.read(
             "announcements", after=position, limit=MAX_ANNOUNCEMENTS, inclusive=inclusive
         )
         if entries is None:
             return None
-        return [(each.id, msgspec.msgpack.decode(each.data, type=_Announcement).body) for each in entries]
+        decoded = [(each.id, _decode(each.data, _Announcement)) for each in entries]
+        return [(id, None if announcement is None else announcement.body) for id, announcement in decoded]
+
+
+def worker_of(name: str) -> str | None:
+    """Return the worker that a stream or request is named after; None if no worker makes such names."""
+    worker, dash, _ = name.partition("-")
+    return worker if dash and _WORKER_ID.fullmatch(worker) else None
+
+
+def _decode(data: bytes, kind: type[_T]) -> _T | None:
+    """Return an entry or message; None if it cannot be read, which is logged: what follows it is not affected."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        log.error("an entry of the backplane that is no %s is skipped: %s", kind.__name__, error)
+        return None
 
 
 def later(id: str, other: str) -> bool:

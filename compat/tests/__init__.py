@@ -1,0 +1,1 @@
+"""Tests of trunkline-compat, and its measure: published servers, and whose text ours is."""

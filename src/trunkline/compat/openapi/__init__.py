@@ -1,3 +1,0 @@
-"""FastMCP's OpenAPI: documents as routes, routes as schemas of tools, arguments as HTTP requests."""
-
-__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""FastMCP's providers: what offers components to a server beside its own registrations."""
-
-__all__: list[str] = []

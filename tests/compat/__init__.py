@@ -1,1 +1,0 @@
-"""Servers of other frameworks, run unchanged."""

@@ -1,0 +1,1 @@
+"""The distributions: their metadata, what is in them, and the workflow that publishes them."""
