@@ -56,6 +56,14 @@ def test_a_message_handler_gets_one_record() -> None:
     assert heard == [ServerNotification("acme/x", {"a": 1})]
 
 
+def test_a_handler_or_alias_of_none_is_as_if_left_out() -> None:
+    handlers = {"sampling_handler": None, "elicitation_handler": None, "message_handler": None}
+    assert resolve_settings(handlers) == resolve_settings({})
+    # In either order, the one that is not None counts.
+    assert resolve_settings({"log_handler": None, "logging": print}).logging is print
+    assert resolve_settings({"log_handler": print, "logging": None}).logging is print
+
+
 def test_a_callback_may_say_itself_that_it_takes_pages() -> None:
     def ask(params: t.ElicitRequestParams) -> bool:
         return True
