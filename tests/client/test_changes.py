@@ -61,6 +61,19 @@ async def test_without_a_filter_only_declared_changes_are_requested() -> None:
 
 @BOTH
 @pytest.mark.parametrize(
+    "wish",
+    [{"resources": ["a:1"]}, {"resources": "a:1"}, {"uris": "a:1"}],
+    ids=["resources", "one resource", "one URI"],
+)
+async def test_resources_may_be_named_in_every_obvious_way(kind: str, wish: Any) -> None:
+    server = listening(kind)
+    async with Client(server) as client, client.listen(**wish) as changes:
+        tell(server, UPDATED, uri="a:1")
+        assert await anext(changes) == Change("resource", "a:1")
+
+
+@BOTH
+@pytest.mark.parametrize(
     ("wish", "capability"),
     [({}, "prompts.listChanged"), ({"tools": True}, "tools.listChanged"), ({"uris": ["a:1"]}, "resources.subscribe")],
     ids=["all", "tools", "a resource"],

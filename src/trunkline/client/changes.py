@@ -49,14 +49,21 @@ class ChangeFilter(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, *, tools: bool | None, prompts: bool | None, resources: bool | None, uris: Iterable[str]
+        cls,
+        *,
+        tools: bool | None,
+        prompts: bool | None,
+        resources: bool | str | Iterable[str] | None,
+        uris: str | Iterable[str],
     ) -> ChangeFilter:
         """Build the filter from the arguments of ``Client.listen``; without arguments it covers all lists."""
-        given = {"tools": tools, "prompts": prompts, "resources": resources}
-        chosen = tuple(uris)
-        if not chosen and all(value is None for value in given.values()):
+        wanted_uris = _uris(uris)
+        if resources is not None and not isinstance(resources, bool):
+            wanted_uris, resources = (*wanted_uris, *_uris(resources)), False
+        wanted_lists = {"tools": tools, "prompts": prompts, "resources": resources}
+        if not wanted_uris and all(value is None for value in wanted_lists.values()):
             return cls(frozenset(_LISTS), (), explicit=False)
-        return cls(frozenset(name for name, value in given.items() if value), chosen, explicit=True)
+        return cls(frozenset(name for name, value in wanted_lists.items() if value), wanted_uris, explicit=True)
 
     def covers(self, change: Change) -> bool:
         """Return True if the change matches; a change below a subscribed resource belongs to it."""
@@ -64,6 +71,10 @@ class ChangeFilter(Struct, frozen=True):
             return change.kind in self.lists
         uri = change.uri or ""
         return any(uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/") for wanted in self.uris)
+
+
+def _uris(uris: str | Iterable[str]) -> tuple[str, ...]:
+    return (uris,) if isinstance(uris, str) else tuple(uris)
 
 
 class ListenerOwner(Protocol):

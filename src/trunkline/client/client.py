@@ -481,10 +481,12 @@ class Client(SkillMethods):
         *,
         tools: bool | None = None,
         prompts: bool | None = None,
-        resources: bool | None = None,
-        uris: Iterable[str] = (),
+        resources: bool | str | Iterable[str] | None = None,
+        uris: str | Iterable[str] = (),
     ) -> ChangeStream:
         """Iterate over changes: of all lists, or only of the named lists and resources.
+
+        ``resources=True`` is the list of resources; ``resources=["note://one"]`` are these resources, as is ``uris=``.
 
         ``async for change in client.listen()`` is enough; ``async with client.listen() as changes`` is already
         listening when its block begins.

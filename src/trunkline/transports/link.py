@@ -148,7 +148,11 @@ class Link(ABC):
 
 
 class LinkWrapper(Link):
-    """A Link around another: forwards every member; a subclass overrides what it adds."""
+    """A Link around another: forwards every member; a subclass overrides what it adds.
+
+    Not forwarded are the two shortcuts past ``send`` and the receiver, ``send_event`` and ``deliver_in_bursts``: what a
+    subclass does there would be skipped. One that does nothing there declares them itself.
+    """
 
     def __init__(self, link: Link) -> None:
         """Wrap a link."""
@@ -184,6 +188,11 @@ class LinkWrapper(Link):
     def can_receive_requests(self) -> bool:
         """Whether the other side of the inner link can send requests of its own."""
         return self._link.can_receive_requests
+
+    @property
+    def delivers_requests(self) -> bool:
+        """Whether the inner link can deliver a request of ours now."""
+        return self._link.delivers_requests
 
     @property
     def ends_with_response(self) -> bool:
