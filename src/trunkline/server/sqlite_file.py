@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from trunkline.errors import ConfigError
+from trunkline.sqlite_wal import enter_wal_mode
 
 __all__ = ["SqliteFile"]
 
@@ -94,7 +95,7 @@ class SqliteFile:
             connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
             # Readers do not wait for a writer, and a commit does not wait for the disk: after a power failure the last
             # transactions may be missing, but the file is whole.
-            connection.execute("PRAGMA journal_mode = WAL")
+            enter_wal_mode(connection, seconds=_BUSY_SECONDS)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(self._schema)
         except (OSError, sqlite3.Error) as error:

@@ -114,6 +114,23 @@ async def test_a_call_by_a_name_that_is_not_known_yet_waits_too(tmp_path: Path) 
             await client.call_tool("slow__nothing")
 
 
+async def test_a_call_to_a_starting_server_starts_no_process_of_another_server(tmp_path: Path) -> None:
+    # The client can be asked, so its calls use a process of their own.
+    go, servers = tmp_path / "go", {"other": program("other", "plain")}
+    async with (
+        on_stage({**servers, **_slow(go)}, tmp_path, wait="none") as stage,
+        stage.client(OLD, elicitation=lambda _: "x") as client,
+    ):
+        await until(lambda: [each.state for each in stage.host.status()] == ["ready", "starting"])
+        call = asyncio.ensure_future(client.call_tool("slow__pid"))
+        await quiet()
+        assert not call.done()
+        go.touch()
+        await call
+        other, slow = stage.host.status()
+        assert (other.dedicated, slow.dedicated) == (0, 1)
+
+
 @FRONTS
 async def test_a_subscription_to_a_resource_of_a_starting_server_waits_too(channel: str, tmp_path: Path) -> None:
     go = tmp_path / "go"

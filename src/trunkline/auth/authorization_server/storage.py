@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
+from trunkline.sqlite_wal import enter_wal_mode
 
 __all__ = [
     "DEFAULT_FILE",
@@ -173,7 +174,7 @@ class SqliteRecords:
         try:
             _make_private(path)
             self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            enter_wal_mode(self._db, seconds=_BUSY_SECONDS)
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA secure_delete=ON")
             self._db.executescript(_SCHEMA)

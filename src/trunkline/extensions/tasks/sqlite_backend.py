@@ -24,6 +24,7 @@ import msgspec
 from trunkline.errors import ConfigError
 from trunkline.extensions.tasks.backend import Change, TaskLimits, check_limits
 from trunkline.extensions.tasks.record import TaskRecord, start_again
+from trunkline.sqlite_wal import enter_wal_mode
 
 __all__ = ["SqliteTaskBackend"]
 
@@ -50,6 +51,7 @@ COMMIT;
 """
 _BATCH = 256  # Maximum number of writes in a transaction.
 _EXPIRED_AT_ONCE = 64  # Expired rows deleted for each new task: more than one, so that deleting keeps up.
+_BUSY_SECONDS = 10.0  # Timeout for the lock of another process.
 _CLOSE_SECONDS = 20.0  # Timeout for pending writes when a server closes.
 _decoder = msgspec.json.Decoder(TaskRecord)
 
@@ -277,9 +279,9 @@ class _Worker:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Results are private to their callers: other users of the machine must not read them.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        db = sqlite3.connect(self._path, isolation_level=None, timeout=10.0)
+        db = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_SECONDS)
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            enter_wal_mode(db, seconds=_BUSY_SECONDS)
             db.execute("PRAGMA synchronous = FULL")
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _VERSION):

@@ -293,6 +293,9 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: W
             rate_limit=options.get("rate_limit"),
             backplane=None if worker is None else worker.share(gateway),  # type: ignore[arg-type]  # or an open one
         )
+        if worker is not None:
+            # From here on the broker may have this worker announce changed lists, before it has served a request.
+            endpoints[where].start()
     return GatewayApp(gateways, endpoints, path)
 
 

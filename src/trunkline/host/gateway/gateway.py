@@ -355,9 +355,11 @@ class Gateway(Server):
         if by_proxy and params.name == SEARCH_TOOL:
             return self._search(exchange, arguments)
         if not by_proxy and self._entry("tool", params.name) is None:
-            # Its server may still be starting, or may list it only to clients with these capabilities.
+            # Its server may still be starting.
             await self._wait_for_server(params.name)
-            await self._learn_views(exchange, self.core.list_seconds)
+            if self._entry("tool", params.name) is None and self._tool_search.hidden(params.name) is None:
+                # A server may list it only to clients with these capabilities; to know, each starts a process.
+                await self._learn_views(exchange, self.core.list_seconds)
         if by_proxy:
             meant = self._tool_search.inner_call(arguments, lambda item: self._sees(caller, item))
             if isinstance(meant, t.CallToolResult):

@@ -22,10 +22,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.host.gateway.support import allow, until
-from tests.host.gateway.workers.gateway_process import PROGRAM
+from tests.host.gateway.workers.gateway_process import KEY, PROGRAM
 from trunkline import Client
 from trunkline.backplane.memory import MemoryStore
 from trunkline.errors import ServerUnavailable, TooManyRequests
+from trunkline.host.gateway.app import GatewayApp, _application
+from trunkline.host.gateway.worker_links import WorkerLinks
 from trunkline.host.host import Host
 from trunkline.host.upstreams.broker.broker import Broker, OwnedProcesses
 from trunkline.host.upstreams.broker.messages import Hello
@@ -164,6 +166,44 @@ async def test_a_call_under_way_says_how_the_server_ended(tmp_path: Path) -> Non
             await found.workers[0].call_tool("one/crash")
         await found.agreed("one", "ready")
         assert await _pid(found.workers[0]) == await _pid(found.workers[1])
+
+
+class _Listener:
+    """A client that listens for changes."""
+
+    def __init__(self) -> None:
+        self.notices: list[Any] = []
+
+    def notify_change(self, notice: Any) -> None:
+        self.notices.append(notice)
+
+    def end(self, reason: str) -> None:
+        """Called when the gateway is closed."""
+
+
+@asynccontextmanager
+async def served(host: Host) -> AsyncIterator[GatewayApp]:
+    """Make the gateway of a worker, which has no request yet."""
+    broker = host._sharing._broker  # type: ignore[union-attr]
+    with socket.socket() as connections:
+        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None))
+        yield app
+        await app.aclose()
+
+
+async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUNKLINE_STATE_KEY", KEY)
+    async with stage({"new": entry("new", "stateless")}, tmp_path) as found, asyncio.timeout(SECONDS):
+        await found.agreed("new", "ready")
+        # The broker has the first worker announce; the client of the second is notified.
+        async with served(found.workers[0]), served(found.workers[1]) as app:
+            (endpoint,), (gateway,), listener = app.endpoints, app.gateways, _Listener()
+            await endpoint._session_endpoint._ready()  # type: ignore[attr-defined]
+            gateway.hub.attach(listener)
+            await found.workers[1].call_tool("new/grow")
+            await until(lambda: ("tools", None) in listener.notices)
 
 
 @asynccontextmanager
