@@ -6,9 +6,8 @@ message to it on arrival, and accepts messages to send without ever blocking: wh
 
 A transport implements four methods: ``attach``, ``send``, ``drain`` and ``aclose``. The other members describe what
 differs between transports (over HTTP a request is an exchange of its own, a response may end before its request does);
-their defaults hold for any transport that is one duplex stream of messages.
-
-A transport that listens creates links by itself, and passes each to an ``Acceptor``.
+their defaults hold for any transport that is one duplex stream of messages. A transport that listens creates links by
+itself, and passes each to an ``Acceptor``.
 """
 
 from __future__ import annotations
@@ -95,10 +94,7 @@ class Link(ABC):
 
     @property
     def ends_with_response(self) -> bool:
-        """Whether the link ends when its request is answered.
-
-        Pending requests of ours then get no response.
-        """
+        """Whether the link ends when its request is answered; pending requests of ours then get no response."""
         return False
 
     @property
@@ -134,7 +130,7 @@ class Link(ABC):
     def send_event(self, data: bytes) -> bool:
         """Write an encoded notification to the open response at once.
 
-        Return False, and send nothing, where that is not possible; ``send`` is always.
+        Return False, and send nothing, where that is not possible; ``send`` is always. A wrapper declares it by itself.
         """
         return False
 
@@ -148,11 +144,7 @@ class Link(ABC):
 
 
 class LinkWrapper(Link):
-    """A Link around another: forwards every member; a subclass overrides what it adds.
-
-    Not forwarded are the two shortcuts past ``send`` and the receiver, ``send_event`` and ``deliver_in_bursts``: what a
-    subclass does there would be skipped. One that does nothing there declares them itself.
-    """
+    """A Link around another: forwards all but ``send_event`` and ``deliver_in_bursts``; a subclass adds to it."""
 
     def __init__(self, link: Link) -> None:
         """Wrap a link."""
