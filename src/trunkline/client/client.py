@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,7 @@ import trunkline.types as t
 from trunkline.client.changes import ChangeFilter, ChangeStream
 from trunkline.client.connector import Connector
 from trunkline.client.extension_results import final_result
-from trunkline.client.options import ClientOptions, ClientState, ProgressCallback, resolve_settings
+from trunkline.client.options import CallOptions, ClientOptions, ClientState, ProgressCallback, resolve_settings
 from trunkline.client.request_handlers import UNREADABLE, ExtensionResult, all_pages, progress_reporter
 from trunkline.client.session import ClientSession, encode
 from trunkline.client.skills import SkillMethods
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "completion_argument"]
 
+T = TypeVar("T")
 _NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notification")
 
 
@@ -62,7 +63,6 @@ class Client(SkillMethods):
         """
         self._settings = resolve_settings(options, target)
         self._core = Connector(resolve_target(target, self._settings), self._settings)
-        self._timeouts = self._core.timeouts()
         self._on_progress = self._settings.on_progress
         self._users = 0
         self._change_task: asyncio.Task[None] | None = None
@@ -169,7 +169,7 @@ class Client(SkillMethods):
     async def list_page(self, method: str, cursor: str | None = None) -> Any:
         """Fetch one page of a list by its method; the result has the items and ``next_cursor``."""
         params = t.PaginatedRequestParams(cursor=cursor)
-        page = await self._core.fetch(method, params, key=cursor, timeouts=self._timeouts)
+        page = await self._core.fetch(method, params, key=cursor)
         if isinstance(page, t.ListToolsResult):
             tool_cache, session = self._core.tool_cache, self._core.session
             tool_cache.add(page.tools)
@@ -218,31 +218,23 @@ class Client(SkillMethods):
             LinkError: the connection was lost, or a timeout fired.
         """
         core = self._core
-        params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
+        params = _call_params(name, arguments)
         session = core.session or await core.get_session()
         progress = self._progress(on_progress or progress_handler or self._on_progress)
-        explicit = timeout is not None or total_timeout is not None
-        timeouts = core.timeouts(timeout, total_timeout) if explicit else self._timeouts
+        options = core.call_options(timeout, total_timeout, progress, meta)
         if session.core_tasks and core.tool_cache.needs_task(name):
-            result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
+            result = await self._tasks.call(params, options)
         else:
             try:
-                result, _ = await (self._call_with_headers if session.mirrors else _call_plain)(
-                    core.call,
-                    params,
-                    timeouts=timeouts,
-                    on_progress=progress,
-                    meta=meta,
-                    repeat=core.tool_cache.repeatable(name),
-                )
+                result, _ = await self._send_call(session, params, options)
             except MethodNotFound:
                 if not (session.core_tasks and await self._requires_task(name)):
                     raise
-                result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
+                result = await self._tasks.call(params, options)
         if isinstance(result, ExtensionResult):
-            result = await self._resolve(name, result, progress, total_timeout)
+            result = await self._resolve(name, result, options)
         elif result.is_error and session.core_tasks and names_tasks(result) and await self._requires_task(name):
-            result = await self._tasks.call(name, arguments, progress, total_timeout, meta)
+            result = await self._tasks.call(params, options)
         if looks_wrapped(result.structured_content) and not core.tool_cache.has(name):
             await self._load_tools()
         answer = core.tool_cache.read(
@@ -271,7 +263,7 @@ class Client(SkillMethods):
         Raises:
             MissingCapability: the server has no tasks.
         """
-        return await self._tasks.start(name, arguments, ttl=ttl)
+        return await self._tasks.start(_call_params(name, arguments), self._core.options, ttl=ttl)
 
     def task(self, id: str, *, tool: str | None = None) -> TaskHandle:
         """Return the handle of a task by its id, such as one that was started before this program was restarted.
@@ -290,14 +282,13 @@ class Client(SkillMethods):
             await self._load_tools()
         return self._core.tool_cache.allows_task(name)
 
-    async def _send_call(self, name: str, arguments: Mapping[str, Any] | None) -> Any:
-        """Call a tool and return its raw result; internal, for tasks."""
-        core = self._core
-        params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
-        session = core.session or await core.get_session()
-        call = self._call_with_headers if session.mirrors else _call_plain
-        result, _ = await call(core.call, params, timeouts=self._timeouts)
-        return result
+    def _send_call(
+        self, session: ClientSession, params: t.CallToolRequestParams, options: CallOptions
+    ) -> Awaitable[tuple[Any, bool]]:
+        """Call a tool, with mirrored headers where the revision has them; internal, for tasks."""
+        if session.mirrors:
+            return self._call_with_headers(self._core.call, params, options)
+        return self._core.call("tools/call", params, options)
 
     async def _read_call(self, name: str | None, result: t.CallToolResult, *, raise_on_error: bool) -> CallResult:
         """Decode the result of a tool as ``call_tool`` does; internal, for tasks."""
@@ -317,16 +308,10 @@ class Client(SkillMethods):
         await self._load_tools()
         return self._core.tool_cache.needs_task(name)
 
-    async def _resolve(
-        self,
-        name: str,
-        result: ExtensionResult,
-        progress: Callable[[ProgressNotificationParams], None] | None,
-        total_timeout: float | None,
-    ) -> t.CallToolResult:
+    async def _resolve(self, name: str, result: ExtensionResult, options: CallOptions) -> t.CallToolResult:
         """Convert a result of a kind that an extension adds into the final result."""
         if result.kind == "task":
-            return await self._tasks.wait(self._tasks.handle(result, name), progress, total_timeout)
+            return await self._tasks.wait(self._tasks.handle(result, name), options)
         final: t.CallToolResult = await final_result(self, "tools/call", result)
         return final
 
@@ -347,27 +332,24 @@ class Client(SkillMethods):
         """
         core = self._core
         session = core.session or await core.get_session()
-        timeouts = (
-            self._timeouts if timeout is None and total_timeout is None else core.timeouts(timeout, total_timeout)
-        )
+        options = core.call_options(timeout, total_timeout, on_progress, meta)
         if session.mirrors and isinstance(params, t.CallToolRequestParams):
-            return await self._call_with_headers(
-                core.forward, params, timeouts=timeouts, on_progress=on_progress, meta=meta
-            )
-        return await core.forward(method, params, timeouts=timeouts, on_progress=on_progress, meta=meta)
+            return await self._call_with_headers(core.forward, params, options)
+        return await core.forward(method, params, options)
 
     async def _call_with_headers(
-        self, call: Callable[..., Any], params: t.CallToolRequestParams, **how: Any
-    ) -> tuple[Any, Any]:
+        self,
+        send: Callable[[str, Any, CallOptions], Awaitable[tuple[Any, T]]],
+        params: t.CallToolRequestParams,
+        options: CallOptions,
+    ) -> tuple[Any, T]:
         """Call a tool whose arguments are mirrored in headers; only the tool list says which ones."""
         core, name = self._core, params.name
         if not core.tool_cache.has(name):
             await self._load_tools_once()
         headers = core.tool_cache.mirrored_headers(name, params.arguments)
-        if "repeat" in how:
-            how["repeat"] = core.tool_cache.repeatable(name)
         try:
-            return await call("tools/call", params, headers=headers, **how)  # type: ignore[no-any-return]
+            return await send("tools/call", params, replace(options, headers=headers))
         except HeaderMismatch:
             # Streamable HTTP, Client Behavior: the list may have changed; the call is repeated with the right headers.
             core.cache.forget("tools/list")
@@ -376,7 +358,7 @@ class Client(SkillMethods):
             again = core.tool_cache.mirrored_headers(name, params.arguments)
             if again == headers or not core.tool_cache.has(name):
                 raise
-        return await call("tools/call", params, headers=again, **how)  # type: ignore[no-any-return]
+        return await send("tools/call", params, replace(options, headers=again))
 
     async def _load_tools_once(self) -> None:
         """List the tools unless that was tried before; concurrent calls wait for the same list."""
@@ -405,11 +387,10 @@ class Client(SkillMethods):
         params = t.ReadResourceRequestParams(uri=uri)
         with resource_errors(uri):
             if meta is None:
-                result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
+                result = await self._core.fetch("resources/read", params, key=uri)
             else:
-                result, _ = await self._core.call(
-                    "resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True
-                )
+                options = self._core.call_options(meta=meta)
+                result, _ = await self._core.call("resources/read", params, options)
             contents: list[t.ResourceContents] = (await final_result(self, "resources/read", result)).contents
         return contents
 
@@ -434,7 +415,7 @@ class Client(SkillMethods):
         """Render a prompt; an argument that is not a string is sent as JSON."""
         texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(name=name, arguments=texts)
-        result, _ = await self._core.call("prompts/get", params, timeouts=self._timeouts, meta=meta, repeat=True)
+        result, _ = await self._core.call("prompts/get", params, self._core.call_options(meta=meta))
         prompt: t.GetPromptResult = await final_result(self, "prompts/get", result)
         return prompt
 
@@ -455,7 +436,7 @@ class Client(SkillMethods):
         """
         before = None if context is None else t.CompletionContext(arguments=dict(context))
         params = t.CompleteRequestParams(ref=_reference(ref), argument=completion_argument(argument), context=before)
-        result, _ = await self._core.call("completion/complete", params, timeouts=self._timeouts, repeat=True)
+        result, _ = await self._core.call("completion/complete", params)
         completion: t.Completion = (await final_result(self, "completion/complete", result)).completion
         return completion
 
@@ -463,14 +444,13 @@ class Client(SkillMethods):
         """Check that the server responds; stateless revisions have no ``ping`` and use ``server/discover``."""
         session = await self._core.get_session()
         method = "ping" if "ping" in session.allowed else "server/discover"
-        await self._core.call(method, t.RequestParams(), timeouts=self._timeouts, repeat=True)
+        await self._core.call(method, t.RequestParams())
 
     async def set_logging_level(self, level: t.LoggingLevel) -> None:
         """Set the minimum level of log messages: sent once, or in stateless revisions with each request."""
         session = await self._core.get_session()
         if session.revision.handshake:
-            params = t.SetLevelRequestParams(level=level)
-            await self._core.call("logging/setLevel", params, timeouts=self._timeouts, repeat=True)
+            await self._core.call("logging/setLevel", t.SetLevelRequestParams(level=level))
         self._core.log_level = level
         session.set_log_level(level)
 
@@ -518,12 +498,13 @@ class Client(SkillMethods):
         Raises:
             MissingCapability: it belongs to an extension that the server did not declare; nothing was sent.
         """
-        timeouts = self._core.timeouts(timeout, total_timeout)
+        members = dict(params or {})
         progress = self._progress(on_progress or self._on_progress)
+        options = self._core.call_options(timeout, total_timeout, progress, members.get("_meta"))
 
         async def ask(session: ClientSession) -> tuple[Raw, bool, Container[tuple[str, str]]]:
             session.check_extension(method)
-            raw = await session.request(method, dict(params or {}), timeouts=timeouts, on_progress=progress)
+            raw = await session.request(method, members, options)
             return raw, session.revision.result_type, session.result_kinds
 
         raw, has_kind, session_kinds = await self._core.with_session(ask)
@@ -556,9 +537,8 @@ class Client(SkillMethods):
             session.connection.notify("notifications/roots/list_changed")
 
 
-def _call_plain(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **how: Any) -> Awaitable[tuple[Any, Any]]:
-    """Call a tool without mirrored headers."""
-    return call("tools/call", params, **how)
+def _call_params(name: str, arguments: Mapping[str, Any] | None) -> t.CallToolRequestParams:
+    return t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
 
 
 def _as_text(value: Any) -> str:

@@ -20,7 +20,7 @@ import trunkline.types as t
 from trunkline.client.changes import ListenerRegistry
 from trunkline.client.connect import connect
 from trunkline.client.notifications import CallbackRunner, NotificationDispatcher
-from trunkline.client.options import ClientSettings, ClientState, Lifecycle
+from trunkline.client.options import CallOptions, ClientSettings, ClientState, Lifecycle
 from trunkline.client.request_handlers import ExtensionResult
 from trunkline.client.session import ClientSession
 from trunkline.client.targets import Target
@@ -54,6 +54,8 @@ class Connector:
         """Start without a connection."""
         self.settings = settings
         self.limits = settings.limits
+        #: The options of calls that have none of their own.
+        self.options = CallOptions(self._timeouts())
         self.target = target
         self.lifecycle = Lifecycle(settings.on_state)
         #: The open connection, if there is one that calls may use.
@@ -186,13 +188,13 @@ class Connector:
 
     async def _restore(self, session: ClientSession) -> None:
         """Restore on a new connection what the server knew before a loss: the log level and the subscriptions."""
-        timeouts = Timeouts(self.limits.idle_seconds, self.limits.connect_seconds)
+        options = CallOptions(Timeouts(self.limits.idle_seconds, self.limits.connect_seconds))
         session.set_log_level(self.log_level)
         try:
             if self.log_level is not None and "logging/setLevel" in session.allowed:
-                await session.call("logging/setLevel", t.SetLevelRequestParams(level=self.log_level), timeouts=timeouts)
+                await session.call("logging/setLevel", t.SetLevelRequestParams(level=self.log_level), options)
             for uri in list(self._subscriptions) if "resources/subscribe" in session.allowed else ():
-                await session.call("resources/subscribe", t.SubscribeRequestParams(uri=uri), timeouts=timeouts)
+                await session.call("resources/subscribe", t.SubscribeRequestParams(uri=uri), options)
         except RequestFailed as failure:
             log.warning("%s rejected a setting that it had accepted before: %s", self.target.name, failure)
         except BaseException:
@@ -232,35 +234,44 @@ class Connector:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def call(
+    def call_options(
         self,
-        method: str,
-        params: Any,
-        *,
-        timeouts: Timeouts,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
-        repeat: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> Awaitable[tuple[Any, bool]]:
-        """Send a request; with ``repeat``, send it once more if the connection is lost meanwhile."""
+    ) -> CallOptions:
+        """Return the options of a call; those that are None are the client's."""
+        if timeout is not None or total_timeout is not None:
+            return CallOptions(self._timeouts(timeout, total_timeout), on_progress, meta, task_timeout=total_timeout)
+        if on_progress is not None or meta is not None:
+            return CallOptions(self.options.timeouts, on_progress, meta)
+        return self.options
+
+    def _timeouts(self, idle: float | None = None, total: float | None = None) -> Timeouts:
+        """Return the timeouts of a request: the given ones, else the client's, else those of the limits."""
+        if idle is None:
+            idle = self.limits.idle_seconds if self.settings.timeout is None else self.settings.timeout
+        # A caller that allows this much silence also means to wait this long in total.
+        return Timeouts(idle, max(self.limits.total_seconds, idle) if total is None else total)
+
+    def call(self, method: str, params: Any, options: CallOptions | None = None) -> Awaitable[tuple[Any, bool]]:
+        """Send a request; if the connection is lost meanwhile, send it once more unless a tool may then act twice."""
         session = self.session
+        if options is None:
+            options = self.options
+        repeat = method != "tools/call" or self.tool_cache.repeatable(params.name)
         # The fast path: with an open connection and nothing to repeat, no wrapper stands between caller and call.
         if session is not None and not repeat and not session.renews:
-            return session.call(method, params, timeouts=timeouts, on_progress=on_progress, meta=meta, headers=headers)
-        return self.with_session(
-            lambda session: session.call(
-                method, params, timeouts=timeouts, on_progress=on_progress, meta=meta, headers=headers
-            ),
-            repeat=repeat,
-        )
+            return session.call(method, params, options)
+        return self.with_session(lambda session: session.call(method, params, options), repeat=repeat)
 
-    def forward(self, method: str, params: Any, **how: Any) -> Awaitable[tuple[Any, Raw]]:
+    def forward(self, method: str, params: Any, options: CallOptions) -> Awaitable[tuple[Any, Raw]]:
         """Forward a request for one round on behalf of another caller; see ``ClientSession.forward``."""
         session = self.session
         if session is not None and not session.renews:
-            return session.forward(method, params, **how)
-        return self.with_session(lambda session: session.forward(method, params, **how))
+            return session.forward(method, params, options)
+        return self.with_session(lambda session: session.forward(method, params, options))
 
     async def with_session(self, work: Callable[[ClientSession], Awaitable[T]], *, repeat: bool = False) -> T:
         """Run ``work`` with the session; once more if the session had expired, or with ``repeat`` if it was lost."""
@@ -277,14 +288,14 @@ class Connector:
                 raise
         return await work(await self.get_session())
 
-    async def fetch(self, method: str, params: Any, *, key: str | None, timeouts: Timeouts) -> Any:
+    async def fetch(self, method: str, params: Any, *, key: str | None) -> Any:
         """Read from the cache if fresh, else from the server; ``key`` is the parameter that matters."""
         now = self.clock.clock.now
         kept = self.cache.get(method, key, now=now())
         if kept is not None:
             return kept
         epoch = self.cache.epoch(method)
-        result, asked = await self.call(method, params, timeouts=timeouts, repeat=True)
+        result, asked = await self.call(method, params)
         if isinstance(result, ExtensionResult) and method != "resources/read":
             raise RemoteProtocolError(f"The server returned a list of the kind {result.kind!r}; lists have no kinds.")
         # The specification: the result of a retried round depends on answers that are not part of the key.
@@ -302,8 +313,7 @@ class Connector:
             if self._subscriptions[uri] > 1:
                 return
             try:
-                params = t.SubscribeRequestParams(uri=uri)
-                await self.call("resources/subscribe", params, timeouts=self.timeouts(), repeat=True)
+                await self.call("resources/subscribe", t.SubscribeRequestParams(uri=uri))
             except BaseException:
                 self._drop_reference(uri)
                 raise
@@ -318,7 +328,7 @@ class Connector:
                 return
             params = t.UnsubscribeRequestParams(uri=uri)
             try:
-                await session.call("resources/unsubscribe", params, timeouts=self.timeouts())
+                await session.call("resources/unsubscribe", params, self.options)
             except LinkError as error:
                 log.debug("not unsubscribed: %s", error)
 
@@ -333,13 +343,6 @@ class Connector:
             return True
         del self._subscriptions[uri]
         return False
-
-    def timeouts(self, idle: float | None = None, total: float | None = None) -> Timeouts:
-        """Return the timeouts of a request: the given ones, else the client's, else those of the limits."""
-        if idle is None:
-            idle = self.limits.idle_seconds if self.settings.timeout is None else self.settings.timeout
-        # A caller that allows this much silence also means to wait this long in total.
-        return Timeouts(idle, max(self.limits.total_seconds, idle) if total is None else total)
 
     # --- called by the session ---------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The keyword arguments of ``Client``, the frozen record they are resolved to, and the lifecycle of a client.
+"""The keyword arguments of ``Client`` and of its calls, the frozen records they are resolved to, and its lifecycle.
 
 ::
 
@@ -37,10 +37,12 @@ from trunkline.types import (
     Implementation,
     LoggingLevel,
     LoggingMessageNotificationParams,
+    ProgressNotificationParams,
 )
 
 __all__ = [
     "TRANSITIONS",
+    "CallOptions",
     "ClientAuth",
     "ClientOptions",
     "ClientSettings",
@@ -113,6 +115,7 @@ class Lifecycle:
 if TYPE_CHECKING:
     # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
+    from trunkline.connection import Timeouts
     from trunkline.keywords import ServerNotification
     from trunkline.protocol.extension_definition import Extension
 
@@ -244,6 +247,20 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     era_memory: Any = None
     #: Where a host observes the traffic (``TrafficTap``); not an option of users.
     tap: Any = None
+
+
+class CallOptions(Struct, frozen=True):
+    """The resolved options of one call, from the public method to the connection."""
+
+    timeouts: Timeouts
+    #: Called with each progress notification; without it, none are requested.
+    on_progress: Callable[[ProgressNotificationParams], None] | None = None
+    #: The caller's members of ``_meta``.
+    meta: Mapping[str, Any] | None = None
+    #: Over HTTP: headers that repeat arguments of the call.
+    headers: Mapping[str, str] | None = None
+    #: Seconds to wait for the result if the call becomes a task: the caller's total timeout. A task has no default.
+    task_timeout: float | None = None
 
 
 def resolve_settings(options: Mapping[str, Any], target: object = None) -> ClientSettings:

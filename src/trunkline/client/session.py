@@ -7,7 +7,7 @@ requests. It lasts as long as its connection; the client that owns it may have h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterator, Mapping
+from collections.abc import Container, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.extension_results import UnknownKinds
-from trunkline.client.options import ClientSettings
+from trunkline.client.options import CallOptions, ClientSettings
 from trunkline.client.request_handlers import ExtensionResult, RequestHandlers, UndeclaredCapability, read_result
 from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.errors import (
@@ -45,7 +45,7 @@ from trunkline.protocol.revisions import NEWEST, Feature, Revision
 from trunkline.service import ErrorReply
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
-from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId
+from trunkline.types import InputRequest, InputRequiredResult, RequestId
 
 if TYPE_CHECKING:
     from trunkline.extensions.tasks.receiver import ReceivedTasks
@@ -215,16 +215,7 @@ class ClientSession:
                     f"The server did not declare {capability}, so {method} was not sent.", capability=capability
                 )
 
-    async def call(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[Any, bool]:
+    async def call(self, method: str, params: Any, options: CallOptions) -> tuple[Any, bool]:
         """Send a request and answer the server's input requests; return the result and whether that took more rounds.
 
         Raises:
@@ -233,76 +224,52 @@ class ClientSession:
         """
         row = self.allowed.get(method) or self._refuse(method)
         started = self._timers.clock.now()
-        id, sent = self._with_meta(params, on_progress, meta)
-        raw = await self.connection.request(
-            method, sent, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
-        )
+        raw = await self._send(method, params, options)
         result = read_result(row, raw, self.revision, self.result_kinds)
         if type(result) is not InputRequiredResult:
             return result, False
-        result = await self._finish(
-            row, params, result, timeouts=timeouts, on_progress=on_progress, meta=meta, headers=headers, started=started
-        )
-        return result, True
+        return await self._finish(row, params, result, options, started), True
 
-    async def forward(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[Any, Raw]:
+    async def forward(self, method: str, params: Any, options: CallOptions) -> tuple[Any, Raw]:
         """Forward a request on behalf of another caller for one round; return the result decoded and raw.
 
-        What ``meta`` says about the caller (capabilities, log level) replaces our own values.
+        What the options' ``meta`` says about the caller (capabilities, log level) replaces our own values.
 
         Raises:
             MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
             RequestFailed, LinkError, RemoteProtocolError: see ``Connection.request``.
         """
         row = self.allowed.get(method) or self._refuse(method)
-        id = None
-        if on_progress is not None or meta is not None or self._meta:
-            id = self.connection.peer.new_id()
-            whole = {**self._meta, **(meta or {})}
-            if on_progress is not None:
-                whole["progressToken"] = id
-            params = replace(params, meta=Raw(encode(whole)))
-        raw = await self.connection.request(
-            method, params, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
-        )
+        raw = await self._send(method, params, options, forwarded=True)
         large = decode_large_result(row, raw)
         return read_result(row, raw, self.revision, self.result_kinds) if large is None else large, raw
 
-    def _with_meta(
-        self,
-        params: Any,
-        on_progress: Callable[[ProgressNotificationParams], None] | None,
-        meta: Mapping[str, Any] | None,
-    ) -> tuple[RequestId | None, Any]:
-        """Add ``_meta`` to params; return also the request id if the progress token fixes it."""
-        if on_progress is None and meta is None:
-            return None, params if self.meta is None else replace(params, meta=self.meta)
-        id, whole = self._meta_with_token(meta, progress=on_progress is not None)
-        return id, replace(params, meta=whole)
+    def _send(
+        self, method: str, params: Any, options: CallOptions, *, forwarded: bool = False
+    ) -> Coroutine[Any, Any, Raw]:
+        """Send one round of a request, with ``_meta`` added to its params."""
+        id, meta = None, self.meta
+        if options.on_progress is not None or options.meta is not None:
+            id, meta = self._meta_with_token(options, forwarded=forwarded)
+        return self.connection.request(
+            method,
+            params if meta is None else replace(params, meta=meta),
+            timeouts=options.timeouts,
+            on_progress=options.on_progress,
+            id=id,
+            headers=options.headers,
+        )
 
-    def _meta_with_token(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
+    def _meta_with_token(self, options: CallOptions, *, forwarded: bool = False) -> tuple[RequestId, Raw]:
         """Reserve a request id and build its ``_meta``: ours, the caller's, and the id as progress token."""
         id = self.connection.peer.new_id()
-        token = {"progressToken": id} if progress else {}
-        return id, Raw(encode({**(meta or {}), **self._meta, **token}))
+        caller_meta = options.meta or {}
+        meta = {**self._meta, **caller_meta} if forwarded else {**caller_meta, **self._meta}
+        if options.on_progress is not None:
+            meta["progressToken"] = id
+        return id, Raw(encode(meta))
 
-    async def request(
-        self,
-        method: str,
-        params: dict[str, Any],
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-    ) -> Raw:
+    async def request(self, method: str, params: dict[str, Any], options: CallOptions) -> Raw:
         """Send a request with params of the caller's choice and return the undecoded result.
 
         Raises:
@@ -310,23 +277,16 @@ class ClientSession:
         """
         if method in _KNOWN_NAMES:
             self.row(method)
-        id, meta = self._meta_with_token(params.get("_meta"), progress=on_progress is not None)
+        id, meta = self._meta_with_token(options)
         whole = {**params, "_meta": meta} if bytes(meta) != b"{}" else params
-        return await self.connection.request(method, whole, timeouts=timeouts, on_progress=on_progress, id=id)
+        return await self.connection.request(
+            method, whole, timeouts=options.timeouts, on_progress=options.on_progress, id=id
+        )
 
     # --- input rounds ------------------------------------------------------------------------------------------------
 
     async def _finish(
-        self,
-        row: Method,
-        params: Any,
-        first: InputRequiredResult,
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None,
-        meta: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
-        started: float,
+        self, row: Method, params: Any, first: InputRequiredResult, options: CallOptions, started: float
     ) -> Any:
         """Run the further rounds of a call; time spent waiting for the user does not count towards the timeout."""
         now = self._timers.clock.now
@@ -341,11 +301,8 @@ class ClientSession:
             else:
                 if step.waits:
                     await sleep(self._timers, min(_FIRST_PAUSE * 2 ** (step.waits - 1), _LONGEST_PAUSE))
-                left = _remaining(timeouts, now() - started)
-                id, sent = self._with_meta(step.params, on_progress, meta)
-                raw = await self.connection.request(
-                    row.name, sent, timeouts=left, on_progress=on_progress, id=id, headers=headers
-                )
+                left = replace(options, timeouts=_remaining(options.timeouts, now() - started))
+                raw = await self._send(row.name, step.params, left)
                 outcome = read_result(row, raw, self.revision, self.result_kinds)
                 if type(outcome) is ExtensionResult:
                     return outcome

@@ -16,7 +16,6 @@ from trunkline.protocol.extensions import SKILLS, declared_extension
 
 if TYPE_CHECKING:
     from trunkline.client.connector import Connector
-    from trunkline.connection import Timeouts
     from trunkline.extensions.skills.loading import LoadedSkill, VerifiedFiles
 
 __all__ = ["SkillMethods"]
@@ -26,7 +25,6 @@ class SkillMethods:
     """The methods of a client that concern skills."""
 
     _core: Connector
-    _timeouts: Timeouts
     #: The verified files of skills; created on first use.
     _skill_files: VerifiedFiles | None = None
 
@@ -47,7 +45,7 @@ class SkillMethods:
         """
         params = t.GetSkillRequestParams(uri=str(uri))
         # Not from the cache: this is how an entry that does not match its files is replaced.
-        result, _ = await self._core.call("skills/get", params, timeouts=self._timeouts, repeat=True)
+        result, _ = await self._core.call("skills/get", params)
         skill: t.Skill = result.skill
         return skill
 
@@ -91,7 +89,7 @@ class SkillMethods:
 
         async def fetch(cursor: str | None) -> Any:
             params = t.ReadResourceDirectoryRequestParams(uri=str(uri), cursor=cursor)
-            page, _ = await core.call("resources/directory/read", params, timeouts=self._timeouts, repeat=True)
+            page, _ = await core.call("resources/directory/read", params)
             return page
 
         return await all_pages(fetch, "resources", limit=core.limits.pages)

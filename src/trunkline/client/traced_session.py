@@ -5,20 +5,19 @@ Used where the program has loaded OpenTelemetry when the client connects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
-from trunkline.client.options import ClientSettings
+from trunkline.client.options import CallOptions, ClientSettings
 from trunkline.client.session import ClientSession, SessionOwner
-from trunkline.connection import Timeouts
 from trunkline.errors import RequestFailed
 from trunkline.telemetry.tracing import RequestSpan, Tracer
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
-from trunkline.types import ProgressNotificationParams
 
 __all__ = ["TracedSession"]
 
@@ -42,62 +41,31 @@ class TracedSession(ClientSession):
         finally:
             span.end()
 
-    async def call(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[Any, bool]:
+    async def call(self, method: str, params: Any, options: CallOptions) -> tuple[Any, bool]:
         """Send a request as a span; all its rounds belong to it."""
         with self._span(method, params) as span:
-            meta = _with_context(meta or {}, span)
-            result, several = await super().call(
-                method, params, timeouts=timeouts, on_progress=on_progress, meta=meta or None, headers=headers
-            )
+            result, several = await super().call(method, params, _with_context(options, span))
             _mark(span, result)
             return result, several
 
-    async def forward(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[Any, Raw]:
+    async def forward(self, method: str, params: Any, options: CallOptions) -> tuple[Any, Raw]:
         """Forward a request of another caller as a span of the trace that it belongs to."""
         with self._span(method, params) as span:
-            meta = {**(meta or {}), **span.carrier()}
-            result, raw = await super().forward(
-                method, params, timeouts=timeouts, on_progress=on_progress, meta=meta or None, headers=headers
-            )
+            meta = {**(options.meta or {}), **span.carrier()}
+            result, raw = await super().forward(method, params, replace(options, meta=meta or None))
             _mark(span, result)
             return result, raw
 
-    async def request(
-        self,
-        method: str,
-        params: dict[str, Any],
-        *,
-        timeouts: Timeouts,
-        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
-    ) -> Raw:
+    async def request(self, method: str, params: dict[str, Any], options: CallOptions) -> Raw:
         """Send a request with params of the caller's choice as a span."""
         with self._span(method, params) as span:
-            if meta := _with_context(params.get("_meta") or {}, span):
-                params = {**params, "_meta": meta}
-            return await super().request(method, params, timeouts=timeouts, on_progress=on_progress)
+            return await super().request(method, params, _with_context(options, span))
 
 
-def _with_context(meta: Mapping[str, Any], span: RequestSpan) -> dict[str, Any]:
+def _with_context(options: CallOptions, span: RequestSpan) -> CallOptions:
     """Add the context of a span to ``_meta``, unless the caller has set one of its own."""
-    return dict(meta) if "traceparent" in meta else {**meta, **span.carrier()}
+    meta = options.meta or {}
+    return options if "traceparent" in meta else replace(options, meta={**meta, **span.carrier()} or None)
 
 
 def _mark(span: RequestSpan, result: Any) -> None:

@@ -394,7 +394,7 @@ def test_what_is_not_in_the_recording_is_refused(method: str, said: str) -> None
     async def main() -> None:
         async with Client(played, revision=ERAS[0]) as client:
             await client._core.session.connection.request(  # type: ignore[union-attr]
-                method, {"name": "other"}, timeouts=client._core.timeouts()
+                method, {"name": "other"}, timeouts=client._core.options.timeouts
             )
 
     with pytest.raises(RequestFailed, match=said):

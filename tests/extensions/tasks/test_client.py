@@ -445,6 +445,19 @@ async def test_a_server_of_the_core_that_ignores_the_wish_answers_directly() -> 
     assert direct.content[0].text == "done"  # type: ignore[union-attr]
 
 
+async def test_the_timeouts_of_a_call_hold_for_the_request_that_starts_its_task() -> None:
+    server = core_server({"status": "working"})
+    server.table["tools/call"] = None
+    async with Client(server, revision=CORE) as client:
+        await client.list_tools()
+        with pytest.raises(RequestTimeout) as caught:
+            await client.call_tool("work", timeout=0.05, on_progress=lambda *report: None, meta={"trace": "abc"})
+    sent = next(params for method, params in server.received if method == "tools/call")
+    assert (caught.value.clock, caught.value.seconds) == ("idle", 0.05)
+    # The progress of a task is its status, so no token is sent.
+    assert sent["_meta"] == {"trace": "abc"}
+
+
 async def test_a_task_is_looked_at_again_after_the_connection_was_lost() -> None:
     server = extension_server(DIE, {"status": "completed", "result": CONTENT})
     async with Client(server, revision=EXTENSION) as client:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.client.connect import FOREVER
+from trunkline.client.options import CallOptions
 from trunkline.client.request_handlers import UNREADABLE, ExtensionResult
 from trunkline.client.session import ClientSession, sleep
-from trunkline.connection import Timeouts
 from trunkline.errors import (
     LinkError,
     MissingCapability,
@@ -184,12 +186,7 @@ class ClientTasks:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     async def start(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        ttl: float | None,
-        meta: Mapping[str, Any] | None = None,
+        self, params: t.CallToolRequestParams, options: CallOptions, *, ttl: float | None = None
     ) -> TaskHandle:
         """Call a tool as a task and return its handle.
 
@@ -198,27 +195,31 @@ class ClientTasks:
         """
         session = await self._core.get_session()
         if Feature.CORE_TASKS in session.revision.features:
-            params: dict[str, Any] = {"name": name, **({} if arguments is None else {"arguments": dict(arguments)})}
-            return await self._start_core(session, name, {**params, **({"_meta": dict(meta)} if meta else {})}, ttl)
+            return await self._start_core(session, params, options, ttl)
         if ("tools/call", "task") not in session.result_kinds or not session.declared(f"{EXTENSIONS}{TASKS}"):
             raise MissingCapability(
                 f"The server has no tasks in {session.revision.name}; use call_tool",
                 capability=f"{EXTENSIONS}{TASKS}",
             )
-        result = await self._client._send_call(name, arguments)
+        result, _ = await self._client._send_call(session, params, options)
         if isinstance(result, ExtensionResult):
-            return self.handle(result, name)
-        return TaskHandle(self, "", tool=name, direct=result)
+            return self.handle(result, params.name)
+        return TaskHandle(self, "", tool=params.name, direct=result)
 
     async def _start_core(
-        self, session: ClientSession, name: str, params: dict[str, Any], ttl: float | None
+        self, session: ClientSession, params: t.CallToolRequestParams, options: CallOptions, ttl: float | None
     ) -> TaskHandle:
         if not session.declared("tasks.requests.tools.call"):
             raise MissingCapability("The server has no tasks; use call_tool", capability="tasks.requests.tools.call")
+        name = params.name
+        members: dict[str, Any] = {"name": name}
+        if params.arguments is not None:
+            members["arguments"] = params.arguments
         if await self._client._allows_task(name):
             # The specification: any other tool MUST NOT be called as a task.
-            params["task"] = {} if ttl is None else {"ttl": int(ttl * 1000)}
-        raw = await self._request("tools/call", params)
+            members["task"] = {} if ttl is None else {"ttl": int(ttl * 1000)}
+        # The status of the task is its progress.
+        raw = await self._request("tools/call", members, replace(options, on_progress=None))
         try:
             if "task" not in msgspec.json.decode(raw, type=dict[str, Raw]):
                 # A server that ignores the ``task`` member answers directly.
@@ -318,7 +319,7 @@ class ClientTasks:
         fetching = handle._fetching
         lost = fetching is not None and fetching.done() and isinstance(fetching.exception(), LinkError)
         if fetching is None or lost:
-            work = self._request("tasks/result", {"taskId": handle.id}, forever=True)
+            work = self._request("tasks/result", {"taskId": handle.id}, CallOptions(FOREVER))
             fetching = handle._fetching = asyncio.get_running_loop().create_task(work)
             # Retrieve the exception, in case no caller waits for the request; a caller that does gets it too.
             fetching.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -357,28 +358,17 @@ class ClientTasks:
 
     # --- for ``Client.call_tool`` -------------------------------------------------------------------------------------
 
-    async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        on_progress: Callable[[t.ProgressNotificationParams], None] | None,
-        seconds: float | None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> t.CallToolResult:
+    async def call(self, params: t.CallToolRequestParams, options: CallOptions) -> t.CallToolResult:
         """Call a tool as a task and wait for its result."""
-        handle = await self.start(name, arguments, ttl=None, meta=meta)
-        return handle.direct if handle.direct is not None else await self.wait(handle, on_progress, seconds)
+        handle = await self.start(params, options)
+        return handle.direct if handle.direct is not None else await self.wait(handle, options)
 
-    async def wait(
-        self,
-        handle: TaskHandle,
-        on_progress: Callable[[t.ProgressNotificationParams], None] | None,
-        seconds: float | None,
-    ) -> t.CallToolResult:
+    async def wait(self, handle: TaskHandle, options: CallOptions) -> t.CallToolResult:
         """Wait for a task on behalf of ``call_tool``: forward progress, and cancel the task if the caller gives up."""
+        seconds = options.task_timeout
         try:
             async with asyncio.timeout(seconds):
-                return await self.wait_for_result(handle, _status_reporter(on_progress))
+                return await self.wait_for_result(handle, _status_reporter(options.on_progress))
         except TimeoutError as error:
             await self._give_up(handle)
             assert seconds is not None
@@ -410,13 +400,12 @@ class ClientTasks:
         handle._early = pace < advised
         await sleep(self._core.clock, min(advised, pace))
 
-    async def _request(self, method: str, params: dict[str, Any], *, forever: bool = False) -> Raw:
-        timeouts = Timeouts(None, None) if forever else self._core.timeouts()
+    async def _request(self, method: str, params: dict[str, Any], options: CallOptions | None = None) -> Raw:
+        if options is None:
+            options = self._core.options
         # Sending an answer again does no harm: the server ignores a duplicate.
         repeat = method in ("tasks/get", "tasks/result", "tasks/update", "tasks/cancel")
-        return await self._core.with_session(
-            lambda session: session.request(method, params, timeouts=timeouts), repeat=repeat
-        )
+        return await self._core.with_session(lambda session: session.request(method, params, options), repeat=repeat)
 
 
 def _status_reporter(
