@@ -55,6 +55,7 @@ class SkillMethods:
         Raises:
             VerificationError: the entry is that of another skill, or the text is not what the entry says.
             MissingCapability: the server has no skills.
+            ConfigError: PyYAML is not installed.
         """
         from trunkline.extensions.skills.loading import VerifiedFiles, check_entry, load_skill
 

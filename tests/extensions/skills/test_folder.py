@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -38,6 +39,14 @@ def test_a_prefix_is_put_before_each_path(tmp_path: Path) -> None:
 def test_a_prefix_that_is_no_path_is_an_error(tmp_path: Path, prefix: str) -> None:
     with pytest.raises(ConfigError, match="names separated by"):
         SkillFolder(tmp_path, prefix=prefix)
+
+
+def test_without_a_yaml_parser_a_folder_is_an_error_at_once_even_if_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml.cyaml", None)
+    with pytest.raises(ConfigError, match=r"needs PyYAML; run: pip install 'trunkline\[skills\]'"):
+        SkillFolder(tmp_path)
 
 
 def test_a_folder_may_itself_be_a_skill(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError
 from trunkline.extensions.skills.frontmatter import SKILL_FILE, FrontmatterError, check_fields, read_frontmatter
+from trunkline.extensions.skills.yaml_reader import import_parser
 
 __all__ = ["MAX_FILES", "MAX_TOTAL_BYTES", "ListedFile", "SkillFolder", "SkillManifest", "digest_of", "encode_path"]
 
@@ -111,8 +112,9 @@ class SkillFolder:
         """Find the skills of a folder; ``prefix`` is put before the path of each.
 
         Raises:
-            ConfigError: there is no such folder, or it has too many files.
+            ConfigError: there is no such folder, it has too many files, or PyYAML is not installed.
         """
+        import_parser()  # Here, also if the folder is empty: later it would fail a request.
         self.root = Path(os.path.realpath(folder))
         if not self.root.is_dir():
             raise ConfigError(f"there is no folder of skills {os.fspath(folder)!r} (looked for {self.root})")

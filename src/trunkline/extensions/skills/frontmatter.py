@@ -51,6 +51,7 @@ def read_frontmatter(content: bytes | str) -> dict[str, Any]:
 
     Raises:
         FrontmatterError: it is missing or cannot be read.
+        ConfigError: PyYAML is not installed.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
