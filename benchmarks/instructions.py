@@ -172,7 +172,7 @@ def _connect(port: int, process: subprocess.Popen[bytes]) -> socket.socket:
 
 
 def _wait_until_served(port: int, process: subprocess.Popen[bytes], request: bytes) -> None:
-    """Wait until a request is answered: a server with a backplane answers 503 until it has joined the others."""
+    """Wait until a request is answered: a server with a store answers 503 until it has joined the others."""
     until = time.monotonic() + START_SECONDS
     while True:
         with _connect(port, process) as wire, wire.makefile("rb") as reader:

@@ -39,7 +39,7 @@ class TaskCost:
 
 def measure_ours(redis: Redis, count: int) -> TaskCost:
     """Measure our server with one worker."""
-    with scaled(backplane=redis.url) as server:
+    with scaled(store=redis.url) as server:
         return asyncio.run(_measure(server, redis, count))
 
 

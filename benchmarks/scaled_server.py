@@ -110,7 +110,7 @@ class Scaled(HttpServer):
 
 
 def worker_environment() -> dict[str, str]:
-    """Return the environment of a server: small, with the key of the backplane."""
+    """Return the environment of a server: small, with the key of the store."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "TRUNKLINE_STATE_KEY": _KEY}
 

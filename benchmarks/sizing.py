@@ -161,7 +161,7 @@ async def rows(redis: Redis, count: int) -> dict[str, Cost]:
         found[what] = await measure(server, redis, times, work, at_once=at_once)
         _row(what, times, found[what])
 
-    with scaled(backplane=redis.url) as server:
+    with scaled(store=redis.url) as server:
         loader = Loader(server)
         await measure(server, redis, AT_ONCE, loader.session)
         await row("a session", count, loader.session)
@@ -171,13 +171,13 @@ async def rows(redis: Redis, count: int) -> dict[str, Cost]:
         await row(f"a call with {EVENTS} events, in a session", count // 10, loader.events, STORED_AT_ONCE)
         loader.close()
     # A server of its own for each: what another has freed would be used again, and not be counted.
-    with scaled(backplane=redis.url) as server:
+    with scaled(store=redis.url) as server:
         loader = Loader(server)
         await measure(server, redis, AT_ONCE, loader.listen_stream)
         await row("a listen stream", count, loader.listen_stream)
         await row(f"a notice to {count:,} listen streams", 3, _one_at_a_time(loader.change))
         loader.close()
-    with scaled(backplane=redis.url) as server:
+    with scaled(store=redis.url) as server:
         loader = Loader(server)
         await measure(server, redis, STORED_AT_ONCE, loader.task, at_once=STORED_AT_ONCE)
         await row("a task that runs", count // 4, loader.task, STORED_AT_ONCE)

@@ -1,11 +1,11 @@
-"""What several workers and a Redis backplane cost: ``python -m benchmarks.workers [--only PART]``.
+"""What several workers and a Redis store cost: ``python -m benchmarks.workers [--only PART]``.
 
 Processor time of all processes of the server is counted, in rounds in which both sides take turns; the median of the
-ratios is judged. Where Valgrind is installed, the backplane is judged by instructions a call instead, which a busy
+ratios is judged. Where Valgrind is installed, the store is judged by instructions a call instead, which a busy
 machine does not change. Parts:
 
 - ``calls``: 2 workers against 1, over 32 connections in each era; how the load is shared.
-- ``backplane``: one worker with Redis against one without, calls in a session and plain stateless calls.
+- ``store``: one worker with Redis against one without, calls in a session and plain stateless calls.
 - ``streams``: 10,000 listen streams over 2 workers, one notice: processor time of a delivery against the bare write.
 - ``tasks``: tasks over Redis, created, run and read, beside FastMCP with Redis where it can be installed.
 """
@@ -80,8 +80,8 @@ class Report:
 def calls(report: Report, rounds: int, seconds: float) -> None:
     """Compare the processor time of a call with two workers and with one."""
     with redis_server() as redis, ExitStack() as stack:
-        one = stack.enter_context(scaled(backplane=redis.url))
-        two = stack.enter_context(scaled(backplane=redis.url, workers=2))
+        one = stack.enter_context(scaled(store=redis.url))
+        two = stack.enter_context(scaled(store=redis.url, workers=2))
         for era in ERAS:
             requests = [_request(each, era) for each in (one, two)]
             taken: dict[int, list[float]] = {0: [], 1: []}
@@ -117,7 +117,7 @@ def _load(server: Scaled, request: bytes, seconds: float) -> tuple[float, dict[i
 # --- Redis against none -----------------------------------------------------------------------------------------------
 
 
-def backplane(report: Report, rounds: int, seconds: float) -> None:
+def store(report: Report, rounds: int, seconds: float) -> None:
     """Compare a call at a server with Redis with one at a server without."""
     bars = {HANDSHAKE: 1.15, STATELESS: 1.02}  # Equal, up to what the regular check of the connection costs.
     with redis_server() as redis:
@@ -134,7 +134,7 @@ def backplane(report: Report, rounds: int, seconds: float) -> None:
             report.row(
                 f"{era}: instructions of a call, with Redis", f"{shared / 1000:.1f} k", shared / memory, bars[era]
             )
-        with scaled() as alone, scaled(backplane=redis.url) as sharing:
+        with scaled() as alone, scaled(store=redis.url) as sharing:
             for era in ERAS:
                 before = redis.commands()
                 ratios, figures = _alternate([alone, sharing], era, rounds, seconds)
@@ -146,7 +146,7 @@ def backplane(report: Report, rounds: int, seconds: float) -> None:
 
 def _instructions(era: str, url: str | None) -> float:
     port = _free_port()
-    options = {} if url is None else {"backplane": url}
+    options = {} if url is None else {"store": url}
     command = [*scaled_command(), str(port), json.dumps(options)]
     return count_http_calls(command, worker_environment(), port, era, without_idle=True) / COUNTED
 
@@ -168,7 +168,7 @@ def _alternate(servers: Sequence[Scaled], era: str, rounds: int, seconds: float)
 def streams(report: Report, rounds: int, seconds: float) -> None:
     """Compare the delivery of a notice to many streams with bare writes to as many connections."""
     raise_descriptor_limit(STREAMS + 1000)
-    with redis_server() as redis, scaled(backplane=redis.url, workers=2) as server:
+    with redis_server() as redis, scaled(store=redis.url, workers=2) as server:
         requests = HttpRequests(STATELESS, port=server.port)
         change = requests.call_tool("change", {}, session=None)
         delivered = asyncio.run(_deliveries([server], requests.stream(None), lambda: server.ask(change), rounds))
@@ -242,7 +242,7 @@ def tasks(report: Report, rounds: int, seconds: float) -> None:
     report.row("  commands to Redis", f"{theirs.commands:.1f}", theirs.commands / ours.commands)
 
 
-PARTS = {"calls": calls, "backplane": backplane, "streams": streams, "tasks": tasks}
+PARTS = {"calls": calls, "store": store, "streams": streams, "tasks": tasks}
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""The bench tools with several workers and a backplane. Arguments: the port, and the options of ``run`` as JSON."""
+"""The bench tools with several workers and a store. Arguments: the port, and the options of ``run`` as JSON."""
 
 import asyncio
 import json

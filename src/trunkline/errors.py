@@ -19,7 +19,7 @@
     │   ├── UnsupportedProtocolVersion    -32022
     │   ├── InsufficientScope             403     (with a challenge, over HTTP)
     │   ├── TooManyRequests               429     (names the limit, and when to retry)
-    │   └── BackplaneUnavailable          503     (what the workers share cannot be reached; retry later)
+    │   └── StoreUnavailable          503     (what the workers share cannot be reached; retry later)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               messages can no longer be carried, or not in time
     │   ├── ConnectionLost
@@ -55,7 +55,6 @@ from typing import Any, ClassVar
 __all__ = [
     "AuthError",
     "AuthRequired",
-    "BackplaneUnavailable",
     "ConfigError",
     "ConnectionLost",
     "FetchError",
@@ -86,6 +85,7 @@ __all__ = [
     "ServerExited",
     "ServerUnavailable",
     "SessionExpired",
+    "StoreUnavailable",
     "TooManyRequests",
     "ToolError",
     "TrunklineError",
@@ -234,7 +234,7 @@ class TooManyRequests(RequestFailed):
         return said if isinstance(said, int | float) and not isinstance(said, bool) else None
 
 
-class BackplaneUnavailable(RequestFailed):
+class StoreUnavailable(RequestFailed):
     """What the workers of a server share cannot be reached now; requests that do not need it are still served."""
 
     default_code = 503
@@ -402,7 +402,7 @@ _WITH_CODES = (
     UnsupportedProtocolVersion,
     InsufficientScope,
     TooManyRequests,
-    BackplaneUnavailable,
+    StoreUnavailable,
 )
 _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_code: kind for kind in _WITH_CODES})
 

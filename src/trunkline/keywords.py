@@ -130,7 +130,7 @@ _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
         "resource": _NOT_A_TOOL,
         "http": {
             "middleware": "wrap the ASGI application in your middleware instead",
-            "event_store": "events are always kept, with backplane= on Redis; Limits(log_events=...) says how many",
+            "event_store": "events are always kept, with store= on Redis; Limits(log_events=...) says how many",
             "retry_interval": "use retry_ms=",
             "transport_security": "use allowed_hosts= and allowed_origins=",
             "uvicorn_config": "use certfile= and keyfile=",

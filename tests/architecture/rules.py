@@ -33,7 +33,7 @@ MAX_MODULE = 600
 MAX_FUNCTION = 60
 
 _CORE = frozenset({"errors", "types", "protocol"})
-_BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
+_BELOW_TRANSPORTS = _CORE | {"store", "net"}
 _BELOW_ROLES = _BELOW_TRANSPORTS | {
     "auth",
     "connection",
@@ -55,7 +55,7 @@ LAYERS = MappingProxyType(
         "errors": frozenset[str](),
         "types": frozenset({"errors"}),
         "protocol": frozenset({"errors", "types"}),
-        "backplane": _CORE,
+        "store": _CORE,
         "net": _CORE,
         "telemetry": _CORE | {"net"},
         "transports": _BELOW_TRANSPORTS,

@@ -24,27 +24,27 @@ from tests.auth.authorization_server.support import (
     value_seal,
 )
 from tests.auth.authorization_server.test_oauth_proxy import TOKEN, a_provider, make_proxy, sent_on
-from tests.backplane.conftest import Workers, own_redis, shared_redis, workers
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.conftest import Workers, own_redis, shared_redis, workers
+from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.auth.authorization_server.server import AuthorizationServer
-from trunkline.auth.authorization_server.shared_storage import BackplaneRecords
+from trunkline.auth.authorization_server.shared_storage import StoreRecords
 from trunkline.auth.authorization_server.storage import TokenGrant
 from trunkline.auth.verifiers import InvalidToken
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.backplane.redis import RedisBackplane
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.server.sealing import TextSeal
 from trunkline.server.shared_state import SharedSeal
+from trunkline.store.interface import Store
+from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.redis import RedisEngine
 
 __all__ = ["own_redis", "shared_redis", "workers"]
 
 Pair = tuple[AuthorizationServer, AuthorizationServer]
 
 
-def shared(backplane: Backplane, **options: Any) -> AuthorizationServer:
-    server = make_server(store=None, **options)
-    server._share(backplane, value_seal())
+def shared(store: Store, **options: Any) -> AuthorizationServer:
+    server = make_server(contents=None, **options)
+    server._share(store, value_seal())
     return server
 
 
@@ -190,7 +190,7 @@ async def test_a_revoked_token_is_refused_at_every_worker(workers: Workers) -> N
 
 async def test_a_grant_revoked_while_it_is_being_stored_does_not_come_back(workers: Workers) -> None:
     async with workers(2) as (one, other):
-        records = [BackplaneRecords(each, value_seal(), issuer=ISSUER) for each in (one, other)]
+        records = [StoreRecords(each, value_seal(), issuer=ISSUER) for each in (one, other)]
         grant = TokenGrant(subject="ada", client_id="c", resource="r", scopes=())
         await records[0].revoke("grant", "g", until=Clock().now + 1e9)
         assert not await records[1].add("grant", "g", grant, until=Clock().now + 1e9, now=Clock().now)
@@ -221,23 +221,23 @@ async def test_registered_clients_have_a_bound_over_all_workers(workers: Workers
 
 
 async def test_nothing_readable_is_stored() -> None:
-    store = MemoryStore(now=Clock(), random=os.urandom)
-    server = shared(MemoryBackplane(store), clock=Clock())
+    contents = MemoryContents(now=Clock(), random=os.urandom)
+    server = shared(MemoryEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
-    stored = b"\n".join([*(value for value, _ in store.values.values()), *map(str.encode, store.values)])
+    stored = b"\n".join([*(value for value, _ in contents.values.values()), *map(str.encode, contents.values)])
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
     assert [each for each in secrets if each.encode() in stored] == []
     assert client.encode() in stored
-    assert len(store.values) > 5
+    assert len(contents.values) > 5
 
 
 async def test_records_stay_readable_while_keys_rotate() -> None:
-    store = MemoryStore(now=Clock(), random=os.urandom)
+    contents = MemoryContents(now=Clock(), random=os.urandom)
 
     def server(*keys: bytes) -> AuthorizationServer:
-        made = make_server(store=None, clock=Clock())
+        made = make_server(contents=None, clock=Clock())
         seal = SharedSeal(TextSeal(keys, purpose=b"\x04", server="tests", random=os.urandom))
-        made._share(MemoryBackplane(store), seal)
+        made._share(MemoryEngine(contents), seal)
         return made
 
     old, new = b"o" * 32, b"n" * 32
@@ -253,18 +253,18 @@ async def test_records_stay_readable_while_keys_rotate() -> None:
 
 
 async def test_a_chosen_file_stays_in_use(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    store = MemoryStore(now=Clock(), random=os.urandom)
-    server = make_server(store=str(tmp_path / "auth.db"), clock=Clock())
-    server._share(MemoryBackplane(store), value_seal())
+    contents = MemoryContents(now=Clock(), random=os.urandom)
+    server = make_server(contents=str(tmp_path / "auth.db"), clock=Clock())
+    server._share(MemoryEngine(contents), value_seal())
     await tokens((server, server))
-    assert (store.values, (tmp_path / "auth.db").exists()) == ({}, True)
+    assert (contents.values, (tmp_path / "auth.db").exists()) == ({}, True)
     assert "is a file of this machine" in caplog.text
     await server.aclose()
 
 
 async def test_no_file_is_made_if_records_are_shared(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    server = shared(MemoryBackplane(MemoryStore(now=Clock(), random=os.urandom)), clock=Clock())
+    server = shared(MemoryEngine(MemoryContents(now=Clock(), random=os.urandom)), clock=Clock())
     await tokens((server, server))
     await server.aclose()
     assert list(tmp_path.iterdir()) == []
@@ -280,24 +280,24 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def on_redis(redis: RedisServer, **options: Any) -> AsyncIterator[tuple[AuthorizationServer, RedisBackplane]]:
-    backplane = RedisBackplane(redis.url, name="authorization", timeout=1.0)
-    await backplane.connect()
-    server = shared(backplane, **options)
+async def on_redis(redis: RedisServer, **options: Any) -> AsyncIterator[tuple[AuthorizationServer, RedisEngine]]:
+    store = RedisEngine(redis.url, name="authorization", timeout=1.0)
+    await store.connect()
+    server = shared(store, **options)
     try:
-        yield server, backplane
+        yield server, store
     finally:
         await server.aclose()
-        await backplane.aclose()
+        await store.aclose()
 
 
 @needs_redis
 async def test_nothing_is_issued_or_accepted_while_redis_is_gone(own_redis: RedisServer) -> None:
-    async with on_redis(own_redis) as (server, backplane):
+    async with on_redis(own_redis) as (server, store):
         client, given = await tokens((server, server))
         code = await code_of(server, client)
         own_redis.stop()
-        await until(lambda: not backplane.available)
+        await until(lambda: not store.available)
         answers = [
             await redeem(server, client, code),
             await refresh(server, client, given["refresh_token"]),
@@ -305,10 +305,10 @@ async def test_nothing_is_issued_or_accepted_while_redis_is_gone(own_redis: Redi
         ]
         assert [(each.status, each.headers["retry-after"]) for each in answers] == [(503, "1")] * 3
         assert {each.json["error"] for each in answers} == {"temporarily_unavailable"}
-        with pytest.raises(BackplaneUnavailable):
+        with pytest.raises(StoreUnavailable):
             await subject(server, given["access_token"])
         own_redis.start()
-        await until(lambda: backplane.available)
+        await until(lambda: store.available)
         assert (await redeem(server, client, code)).status == 200
         assert await subject(server, given["access_token"]) == "ada"
 
@@ -316,30 +316,30 @@ async def test_nothing_is_issued_or_accepted_while_redis_is_gone(own_redis: Redi
 @needs_redis
 async def test_a_token_that_was_just_verified_is_accepted_for_a_minute_without_redis(own_redis: RedisServer) -> None:
     clock = Clock()
-    async with on_redis(own_redis, clock=clock) as (server, backplane):
+    async with on_redis(own_redis, clock=clock) as (server, store):
         _, given = await tokens((server, server))
         assert await subject(server, given["access_token"]) == "ada"
         own_redis.stop()
-        await until(lambda: not backplane.available)
+        await until(lambda: not store.available)
         clock.now += 59
         assert await subject(server, given["access_token"]) == "ada"
         clock.now += 2
-        with pytest.raises(BackplaneUnavailable):
+        with pytest.raises(StoreUnavailable):
             await subject(server, given["access_token"])
 
 
 @needs_redis
 async def test_what_was_to_be_used_once_counts_as_used_after_lost_writes(own_redis: RedisServer) -> None:
-    async with on_redis(own_redis) as (server, backplane):
+    async with on_redis(own_redis) as (server, store):
         client, _ = await tokens((server, server))
         browser = Browser(server)
         page = await browser.get(authorize_url(client))
-        before = backplane.generation
+        before = store.generation
         own_redis.stop()
-        await until(lambda: not backplane.available)
+        await until(lambda: not store.available)
         own_redis.forget()
         own_redis.start()
-        await until(lambda: backplane.generation != before)
+        await until(lambda: store.generation != before)
         client = (await register(server))["client_id"]
         refused = await browser.allow(page)
         assert refused.status in (400, 403)
@@ -352,9 +352,9 @@ async def test_what_was_to_be_used_once_counts_as_used_after_lost_writes(own_red
 async def test_a_sign_in_at_a_provider_may_end_at_another_worker(workers: Workers) -> None:
     async with workers(2) as (first, second):
         provider, clock = a_provider(), Clock()
-        one, other = (make_proxy(provider, store=None, clock=clock) for _ in range(2))
-        for proxy, backplane in ((one, first), (other, second)):
-            proxy._share(backplane, value_seal())
+        one, other = (make_proxy(provider, contents=None, clock=clock) for _ in range(2))
+        for proxy, store in ((one, first), (other, second)):
+            proxy._share(store, value_seal())
         browser = Browser(one)
         sent = await sent_on(browser)
         browser.app = other

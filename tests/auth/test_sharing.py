@@ -6,22 +6,22 @@ import asyncio
 
 import pytest
 
-from tests.backplane.conftest import Workers, own_redis, shared_redis, workers
-from tests.backplane.redis_server import RedisServer, needs_redis
-from trunkline.auth.sharing import BackplaneLock
-from trunkline.backplane.redis import RedisBackplane
-from trunkline.errors import BackplaneUnavailable
+from tests.store.conftest import Workers, own_redis, shared_redis, workers
+from tests.store.redis_server import RedisServer, needs_redis
+from trunkline.auth.sharing import StoreLock
+from trunkline.errors import StoreUnavailable
+from trunkline.store.redis import RedisEngine
 
 __all__ = ["own_redis", "shared_redis", "workers"]
 
 
 async def test_one_worker_holds_a_lock_at_a_time(workers: Workers) -> None:
-    async with workers(2) as backplanes:
+    async with workers(2) as stores:
         inside, most, done = 0, 0, 0
 
         async def work(number: int) -> None:
             nonlocal inside, most, done
-            async with BackplaneLock(backplanes[number % 2], "login"):
+            async with StoreLock(stores[number % 2], "login"):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
@@ -34,36 +34,36 @@ async def test_one_worker_holds_a_lock_at_a_time(workers: Workers) -> None:
 
 
 async def test_locks_of_different_names_do_not_wait_for_each_other(workers: Workers) -> None:
-    async with workers(2) as (one, other), asyncio.timeout(60), BackplaneLock(one, "a"), BackplaneLock(other, "b"):
+    async with workers(2) as (one, other), asyncio.timeout(60), StoreLock(one, "a"), StoreLock(other, "b"):
         pass
 
 
 async def test_a_lock_is_renewed_while_it_is_held(workers: Workers) -> None:
-    async with workers(2) as (one, other), BackplaneLock(one, "login", lease=0.6):
-        with pytest.raises(BackplaneUnavailable, match="has held a lock"):
-            await BackplaneLock(other, "login", lease=0.6, wait=2.0).__aenter__()
+    async with workers(2) as (one, other), StoreLock(one, "login", lease=0.6):
+        with pytest.raises(StoreUnavailable, match="has held a lock"):
+            await StoreLock(other, "login", lease=0.6, wait=2.0).__aenter__()
 
 
 async def test_the_lock_of_a_worker_that_died_runs_out(workers: Workers) -> None:
     async with workers(2) as (one, other), asyncio.timeout(60):
-        dead = BackplaneLock(one, "login", lease=0.2)
+        dead = StoreLock(one, "login", lease=0.2)
         await dead.__aenter__()
         assert dead._renewing is not None
         dead._renewing.cancel()
-        async with BackplaneLock(other, "login"):
+        async with StoreLock(other, "login"):
             # It is no longer theirs to release.
             await dead.__aexit__(None, None, None)
-            with pytest.raises(BackplaneUnavailable, match="has held a lock"):
-                await BackplaneLock(one, "login", wait=0.0).__aenter__()
+            with pytest.raises(StoreUnavailable, match="has held a lock"):
+                await StoreLock(one, "login", wait=0.0).__aenter__()
 
 
 @needs_redis
 async def test_no_lock_is_acquired_while_redis_is_gone(own_redis: RedisServer) -> None:
-    backplane = RedisBackplane(own_redis.url, name="locks", timeout=1.0)
+    store = RedisEngine(own_redis.url, name="locks", timeout=1.0)
     try:
-        async with BackplaneLock(backplane, "login"):
+        async with StoreLock(store, "login"):
             own_redis.stop()
-        with pytest.raises(BackplaneUnavailable):
-            await BackplaneLock(backplane, "login").__aenter__()
+        with pytest.raises(StoreUnavailable):
+            await StoreLock(store, "login").__aenter__()
     finally:
-        await backplane.aclose()
+        await store.aclose()

@@ -1,4 +1,4 @@
-"""``TRUNKLINE_BACKPLANE``: the backplane of a server over HTTP, from the environment."""
+"""``TRUNKLINE_STORE``: the store of a server over HTTP, from the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ URL = "redis://reader:a-password@127.0.0.1:1/0"
 
 
 def run(*options: str, command: str = "run") -> subprocess.CompletedProcess[str]:
-    given = {"TRUNKLINE_BACKPLANE": URL, "TRUNKLINE_STATE_KEY": "5a" * 32, "BOOKS_TOKEN": "a-token-of-a-test"}
+    given = {"TRUNKLINE_STORE": URL, "TRUNKLINE_STATE_KEY": "5a" * 32, "BOOKS_TOKEN": "a-token-of-a-test"}
     line = [sys.executable, "-m", "trunkline", command, *options]
     environment = {**os.environ, **given}
     return subprocess.run(line, env=environment, input="", capture_output=True, text=True, timeout=60, check=False)

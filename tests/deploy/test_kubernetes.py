@@ -73,7 +73,7 @@ def test_the_key_comes_from_a_secret_and_no_value_is_in_the_file(container: Any)
     assert container["envFrom"] == [{"secretRef": {"name": "books"}}]
     assert "env" not in container
     assert "Secret" not in MANIFESTS
-    for name in ("TRUNKLINE_STATE_KEY", "TRUNKLINE_BACKPLANE", "BOOKS_TOKEN"):
+    for name in ("TRUNKLINE_STATE_KEY", "TRUNKLINE_STORE", "BOOKS_TOKEN"):
         assert f"--from-literal={name}=" in FILE.read_text(encoding="utf-8")
 
 

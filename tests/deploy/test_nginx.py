@@ -14,9 +14,9 @@ import aiohttp
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.backplane.conftest import own_redis, shared_redis
-from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.deploy.nginx_front import Front, needs_nginx, nginx_front
+from tests.store.conftest import own_redis, shared_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import initialize, tool
 from tests.transports.http.shared.machines import Machine, Stream, WebClient, machine
 from trunkline import Client
@@ -52,7 +52,7 @@ def own_site(own_redis: RedisServer, tmp_path: Path) -> Iterator[Site]:
 
 
 def _site(redis: RedisServer, folder: Path) -> Iterator[Site]:
-    options: dict[str, Any] = {"backplane": redis.url, "allowed_hosts": [PUBLIC]}
+    options: dict[str, Any] = {"store": redis.url, "allowed_hosts": [PUBLIC]}
     with (
         machine(**options) as one,
         machine(**options) as other,

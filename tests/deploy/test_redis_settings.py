@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.backplane.redis_server import needs_redis
 from tests.deploy.nginx_front import free_port
+from tests.store.redis_server import needs_redis
 from tests.transports.http.serving_support import tool
 from tests.transports.http.shared.machines import machine, web_client
 
@@ -58,7 +58,7 @@ def test_redis_has_these_settings(configured: tuple[int, str]) -> None:
 
 async def test_the_restricted_user_is_enough(configured: tuple[int, str]) -> None:
     url = configured[1]
-    with machine(backplane=url) as one, machine(backplane=url) as other:
+    with machine(store=url) as one, machine(store=url) as other:
         async with web_client() as client:
             await client.open(one)
             stream = await client.get(one)

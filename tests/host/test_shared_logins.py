@@ -10,8 +10,8 @@ import redis
 
 from tests.auth.client_web import SERVER, Web, answer
 from tests.auth.test_client import TOKEN, Scene, token
-from tests.backplane.conftest import own_redis
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.conftest import own_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.auth.credential_store import FileStore
 from trunkline.errors import AuthError, ConfigError
 from trunkline.host import SharedLogins
@@ -119,5 +119,5 @@ def test_without_it_logins_are_the_users_own(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.parametrize(("url", "key"), [("redis://127.0.0.1:1", None), ("https://example.com", KEY)])
 def test_a_missing_key_or_a_wrong_url_is_an_error(url: str, key: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRUNKLINE_STATE_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"TRUNKLINE_STATE_KEY|backplane="):
+    with pytest.raises(ConfigError, match=r"TRUNKLINE_STATE_KEY|store="):
         SharedLogins(url, keys=None if key is None else (key,))

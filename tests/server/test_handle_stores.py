@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.errors import BackplaneUnavailable, ConfigError, HandleStoreFull
+from trunkline.errors import ConfigError, HandleStoreFull, StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.server import HandleStore, MemoryHandleStore, SqliteHandleStore, StoredHandle
-from trunkline.server.shared_state import BackplaneHandleStore
+from trunkline.server.shared_state import StoreHandles
 from trunkline.server.sqlite_file import SqliteFile
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS counts (n INTEGER);"
 
@@ -42,7 +42,7 @@ def time() -> Time:
     return Time()
 
 
-@pytest.fixture(params=["memory", "sqlite", "backplane"])
+@pytest.fixture(params=["memory", "sqlite", "store"])
 def make(request: pytest.FixtureRequest, time: Time, tmp_path: Path) -> Iterator[Make]:
     """Make stores of one kind, and close them after the test."""
     made: list[SqliteHandleStore] = []
@@ -54,70 +54,70 @@ def make(request: pytest.FixtureRequest, time: Time, tmp_path: Path) -> Iterator
         made.append(SqliteHandleStore(tmp_path / "state.sqlite", limits=limits, now=time))
         return made[-1]
 
-    def backplane(limits: Limits) -> HandleStore:
-        return BackplaneHandleStore(MemoryBackplane(MemoryStore(now=time, random=os.urandom)), limits=limits)
+    def shared(limits: Limits) -> HandleStore:
+        return StoreHandles(MemoryEngine(MemoryContents(now=time, random=os.urandom)), limits=limits)
 
-    yield {"memory": memory, "sqlite": sqlite, "backplane": backplane}[request.param]
-    for store in made:
-        store.close()
+    yield {"memory": memory, "sqlite": sqlite, "store": shared}[request.param]
+    for file in made:
+        file.close()
 
 
 async def test_what_was_created_can_be_loaded(make: Make) -> None:
-    store = make(Limits())
-    await store.create("k", b"data", owner="ada", ttl=10)
-    assert [await store.load("k"), await store.load("other")] == [StoredHandle(b"data", 1), None]
+    handles = make(Limits())
+    await handles.create("k", b"data", owner="ada", ttl=10)
+    assert [await handles.load("k"), await handles.load("other")] == [StoredHandle(b"data", 1), None]
 
 
 async def test_only_the_stored_version_can_be_replaced(make: Make) -> None:
-    store = make(Limits())
-    await store.create("k", b"1", owner=None, ttl=10)
+    handles = make(Limits())
+    await handles.create("k", b"1", owner=None, ttl=10)
     saved = [
-        await store.save("k", b"2", version=1, ttl=10),
-        await store.save("k", b"lost", version=1, ttl=10),
-        await store.save("k", b"3", version=2, ttl=10),
-        await store.save("other", b"x", version=1, ttl=10),
+        await handles.save("k", b"2", version=1, ttl=10),
+        await handles.save("k", b"lost", version=1, ttl=10),
+        await handles.save("k", b"3", version=2, ttl=10),
+        await handles.save("other", b"x", version=1, ttl=10),
     ]
     assert saved == [True, False, True, False]
-    assert await store.load("k") == StoredHandle(b"3", 3)
+    assert await handles.load("k") == StoredHandle(b"3", 3)
 
 
 async def test_what_was_deleted_is_gone(make: Make) -> None:
-    store = make(Limits())
-    await store.create("k", b"1", owner="ada", ttl=10)
-    await store.delete("k")
-    await store.delete("k")
-    assert (await store.load("k"), await store.save("k", b"2", version=1, ttl=10)) == (None, False)
+    handles = make(Limits())
+    await handles.create("k", b"1", owner="ada", ttl=10)
+    await handles.delete("k")
+    await handles.delete("k")
+    assert (await handles.load("k"), await handles.save("k", b"2", version=1, ttl=10)) == (None, False)
 
 
 async def test_an_entry_ends_with_its_time(make: Make, time: Time) -> None:
-    store = make(Limits())
-    await store.create("k", b"1", owner=None, ttl=10)
+    handles = make(Limits())
+    await handles.create("k", b"1", owner=None, ttl=10)
     time.now += 9.9
-    assert await store.load("k") is not None
+    assert await handles.load("k") is not None
     time.now += 0.1
-    assert (await store.load("k"), await store.save("k", b"2", version=1, ttl=10)) == (None, False)
+    assert (await handles.load("k"), await handles.save("k", b"2", version=1, ttl=10)) == (None, False)
 
 
 async def test_saving_an_entry_starts_its_time_again(make: Make, time: Time) -> None:
-    store = make(Limits())
-    await store.create("k", b"1", owner=None, ttl=10)
+    handles = make(Limits())
+    await handles.create("k", b"1", owner=None, ttl=10)
     time.now += 9
-    await store.save("k", b"2", version=1, ttl=10)
+    await handles.save("k", b"2", version=1, ttl=10)
     time.now += 9
-    assert await store.load("k") == StoredHandle(b"2", 2)
+    assert await handles.load("k") == StoredHandle(b"2", 2)
     time.now += 1
-    assert await store.load("k") is None
+    assert await handles.load("k") is None
 
 
 async def test_expired_entries_make_room_in_any_order(make: Make, time: Time) -> None:
-    store = make(Limits(handles=3, principal_handles=3))
+    handles = make(Limits(handles=3, principal_handles=3))
     for key, ttl in (("long", 30), ("short", 10), ("middle", 20)):
-        await store.create(key, b"1", owner="ada", ttl=ttl)
+        await handles.create(key, b"1", owner="ada", ttl=ttl)
     with pytest.raises(HandleStoreFull, match="handles=3"):
-        await store.create("more", b"1", owner="ada", ttl=10)
+        await handles.create("more", b"1", owner="ada", ttl=10)
     time.now += 15
-    await store.create("more", b"1", owner="ada", ttl=10)
-    assert [await store.load(key) is not None for key in ("long", "short", "middle", "more")] == [
+    await handles.create("more", b"1", owner="ada", ttl=10)
+    assert [await handles.load(key) is not None for key in ("long", "short", "middle", "more")] == [
         True,
         False,
         True,
@@ -126,43 +126,43 @@ async def test_expired_entries_make_room_in_any_order(make: Make, time: Time) ->
 
 
 async def test_bytes_are_counted_through_every_change(make: Make) -> None:
-    store = make(Limits(handle_bytes=10))
-    await store.create("a", b"x" * 6, owner=None, ttl=10)
+    handles = make(Limits(handle_bytes=10))
+    await handles.create("a", b"x" * 6, owner=None, ttl=10)
     with pytest.raises(HandleStoreFull, match="handle_bytes=10"):
-        await store.create("b", b"x" * 5, owner=None, ttl=10)
-    await store.create("b", b"x" * 4, owner=None, ttl=10)
+        await handles.create("b", b"x" * 5, owner=None, ttl=10)
+    await handles.create("b", b"x" * 4, owner=None, ttl=10)
     with pytest.raises(HandleStoreFull, match="handle_bytes=10"):
-        await store.save("b", b"x" * 5, version=1, ttl=10)
-    assert await store.save("a", b"x", version=1, ttl=10)
-    assert await store.save("b", b"x" * 9, version=1, ttl=10)
-    await store.delete("b")
-    await store.create("c", b"x" * 9, owner=None, ttl=10)
-    assert await store.load("a") == StoredHandle(b"x", 2)
+        await handles.save("b", b"x" * 5, version=1, ttl=10)
+    assert await handles.save("a", b"x", version=1, ttl=10)
+    assert await handles.save("b", b"x" * 9, version=1, ttl=10)
+    await handles.delete("b")
+    await handles.create("c", b"x" * 9, owner=None, ttl=10)
+    assert await handles.load("a") == StoredHandle(b"x", 2)
 
 
 async def test_the_share_of_a_principal_is_its_own(make: Make) -> None:
-    store = make(Limits(principal_handles=2, principal_handle_bytes=10))
-    await store.create("a", b"x" * 10, owner="ada", ttl=10)
+    handles = make(Limits(principal_handles=2, principal_handle_bytes=10))
+    await handles.create("a", b"x" * 10, owner="ada", ttl=10)
     with pytest.raises(HandleStoreFull, match="principal_handle_bytes=10"):
-        await store.create("b", b"x", owner="ada", ttl=10)
+        await handles.create("b", b"x", owner="ada", ttl=10)
     for key in "cdefg":
         # Callers without a principal have no share.
-        await store.create(key, b"x" * 10, owner=None, ttl=10)
-    await store.create("h", b"", owner="bea", ttl=10)
-    await store.create("i", b"", owner="bea", ttl=10)
+        await handles.create(key, b"x" * 10, owner=None, ttl=10)
+    await handles.create("h", b"", owner="bea", ttl=10)
+    await handles.create("i", b"", owner="bea", ttl=10)
     with pytest.raises(HandleStoreFull, match="principal_handles=2"):
-        await store.create("j", b"", owner="bea", ttl=10)
+        await handles.create("j", b"", owner="bea", ttl=10)
 
 
 async def test_many_short_lives_do_not_pile_up(time: Time) -> None:
-    store = MemoryHandleStore(now=time)
+    handles = MemoryHandleStore(now=time)
     for number in range(1000):
-        await store.create(str(number), b"1", owner="ada", ttl=3600)
-        await store.delete(str(number))
-    await store.create("last", b"1", owner="ada", ttl=10)
-    assert (len(store), len(store._expiry) < 100) == (1, True)
+        await handles.create(str(number), b"1", owner="ada", ttl=3600)
+        await handles.delete(str(number))
+    await handles.create("last", b"1", owner="ada", ttl=10)
+    assert (len(handles), len(handles._expiry) < 100) == (1, True)
     time.now += 10
-    assert len(store) == 0
+    assert len(handles) == 0
 
 
 async def test_a_file_has_no_usable_handle_in_it(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_a_file_that_was_never_used_is_not_created(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-class Interrupted(MemoryBackplane):
-    """A backplane where something happens just before a value is written."""
+class Interrupted(MemoryEngine):
+    """A store where something happens just before a value is written."""
 
     before_write: Callable[[], Awaitable[object]] | None = None
 
@@ -277,23 +277,23 @@ class Interrupted(MemoryBackplane):
 
 async def test_what_could_not_be_written_does_not_count(time: Time) -> None:
     limits = Limits(handle_bytes=100, principal_handle_bytes=100)
-    backplane = Interrupted(MemoryStore(now=time, random=os.urandom))
-    store = BackplaneHandleStore(backplane, limits=limits)
+    store = Interrupted(MemoryContents(now=time, random=os.urandom))
+    handles = StoreHandles(store, limits=limits)
 
     async def fail() -> None:
-        raise BackplaneUnavailable("gone")
+        raise StoreUnavailable("gone")
 
-    backplane.before_write = fail
-    with pytest.raises(BackplaneUnavailable):
-        await store.create("lost", b"x" * 100, owner="ada", ttl=10)
-    await store.create("k", b"x" * 10, owner="ada", ttl=10)
-    backplane.before_write = lambda: store.save("k", b"y" * 20, version=1, ttl=10)
-    assert not await store.save("k", b"x" * 90, version=1, ttl=10)
-    await store.create("other", b"x" * 80, owner="ada", ttl=10)
-    backplane.before_write = fail
-    with pytest.raises(BackplaneUnavailable):
-        await store.save("other", b"x", version=1, ttl=10)
+    store.before_write = fail
+    with pytest.raises(StoreUnavailable):
+        await handles.create("lost", b"x" * 100, owner="ada", ttl=10)
+    await handles.create("k", b"x" * 10, owner="ada", ttl=10)
+    store.before_write = lambda: handles.save("k", b"y" * 20, version=1, ttl=10)
+    assert not await handles.save("k", b"x" * 90, version=1, ttl=10)
+    await handles.create("other", b"x" * 80, owner="ada", ttl=10)
+    store.before_write = fail
+    with pytest.raises(StoreUnavailable):
+        await handles.save("other", b"x", version=1, ttl=10)
     with pytest.raises(HandleStoreFull):
-        await store.create("more", b"x", owner="ada", ttl=10)
-    assert await store.save("other", b"x", version=1, ttl=10)
-    await store.create("more", b"x" * 79, owner="ada", ttl=10)
+        await handles.create("more", b"x", owner="ada", ttl=10)
+    assert await handles.save("other", b"x", version=1, ttl=10)
+    await handles.create("more", b"x" * 79, owner="ada", ttl=10)

@@ -15,9 +15,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.backplane.conftest import own_redis
-from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.host.gateway.workers.gateway_process import process_name
+from tests.store.conftest import own_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.support import run_async
 from tests.telemetry.support import Samples, free_port, get, samples
 from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
@@ -35,7 +35,7 @@ KEEPING = Path(__file__).parent / "programs" / "keeping.py"
 
 @contextmanager
 def two_workers(**options: Any) -> Iterator[Machine]:
-    """Run a server with two workers, without a backplane and without a key."""
+    """Run a server with two workers, without a store and without a key."""
     with machine(workers=2, key=None, **options) as started:
         yield started
 
@@ -142,7 +142,7 @@ async def test_a_stateless_call_does_not_touch_what_the_workers_share() -> None:
         before = await values(metrics)
         assert sum((await served_by(server, 20)).values()) == 20
         after = await values(metrics)
-    name = "trunkline_backplane_operations_total"
+    name = "trunkline_store_operations_total"
     assert after.value(name, outcome="ok") == before.value(name, outcome="ok")
 
 
@@ -167,7 +167,7 @@ async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Ma
         assert result["content"][0]["text"] == "hello Ada"
 
 
-async def test_without_a_backplane_a_session_is_served_by_all_workers(two: Machine) -> None:
+async def test_without_a_store_a_session_is_served_by_all_workers(two: Machine) -> None:
     async with web_client() as client:
         await client.open(two)
         served = {(await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
@@ -176,7 +176,7 @@ async def test_without_a_backplane_a_session_is_served_by_all_workers(two: Machi
         assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {404}
 
 
-async def test_without_a_backplane_a_question_is_answered_at_another_worker(two: Machine) -> None:
+async def test_without_a_store_a_question_is_answered_at_another_worker(two: Machine) -> None:
     async with web_client() as client:
         await client.open(two, {"elicitation": {}})
         stream = await client.stream(two, tool("greet"))
@@ -189,7 +189,7 @@ async def test_without_a_backplane_a_question_is_answered_at_another_worker(two:
         assert (await stream.message())["result"]["content"][0]["text"] == "hello Ada"
 
 
-async def test_without_a_backplane_a_change_reaches_the_streams_of_all_workers(two: Machine) -> None:
+async def test_without_a_store_a_change_reaches_the_streams_of_all_workers(two: Machine) -> None:
     async with web_client() as client:
         await client.open(two)
         stream = await client.get(two)
@@ -199,7 +199,7 @@ async def test_without_a_backplane_a_change_reaches_the_streams_of_all_workers(t
         assert sorted(heard) == [0, 1, 2, 3]
 
 
-async def test_without_a_backplane_all_workers_have_the_same_handles(keeping: Machine) -> None:
+async def test_without_a_store_all_workers_have_the_same_handles(keeping: Machine) -> None:
     served: set[str] = set()
     async with Client(keeping.url, revision=STATELESS) as client:
         draft = await _text(client, "start")
@@ -211,7 +211,7 @@ async def test_without_a_backplane_all_workers_have_the_same_handles(keeping: Ma
     assert served == {str(pid) for pid in workers(keeping)}
 
 
-async def test_without_a_backplane_all_workers_have_the_same_tasks(keeping: Machine) -> None:
+async def test_without_a_store_all_workers_have_the_same_tasks(keeping: Machine) -> None:
     async with Client(keeping.url, revision=STATELESS) as client:
         id = (await client.start_task("work")).id
     asked: set[int] = set()
@@ -270,12 +270,12 @@ async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on() 
         async with web_client() as client:
             await client.open(server)
             found = await values(metrics)
-            assert found.value("trunkline_backplane_reachable") == 1
-            assert found.value("trunkline_backplane_reconnects_total") == 0
-            assert (found.value("trunkline_backplane_operations_total", outcome="ok") or 0) > 2
-            assert found.value("trunkline_backplane_operations_total", outcome="error") == 0
-            assert (found.value("trunkline_backplane_operation_seconds_total") or 0) > 0
-            assert (found.value("trunkline_backplane_last_success_time_seconds") or 0) > 1e9
+            assert found.value("trunkline_store_reachable") == 1
+            assert found.value("trunkline_store_reconnects_total") == 0
+            assert (found.value("trunkline_store_operations_total", outcome="ok") or 0) > 2
+            assert found.value("trunkline_store_operations_total", outcome="error") == 0
+            assert (found.value("trunkline_store_operation_seconds_total") or 0) > 0
+            assert (found.value("trunkline_store_last_success_time_seconds") or 0) > 1e9
             before, (store,) = workers(server), stores(server)
             os.kill(store, signal.SIGKILL)
             await until(lambda: bool(stores(server) - {store}))
@@ -288,7 +288,7 @@ async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on() 
             assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
             assert workers(server) == before
         async with asyncio.timeout(30):
-            while ((await values(metrics)).value("trunkline_backplane_reconnects_total") or 0) < 2:
+            while ((await values(metrics)).value("trunkline_store_reconnects_total") or 0) < 2:
                 pass
 
 
@@ -356,9 +356,9 @@ async def test_the_metrics_say_whether_redis_can_be_reached(own_redis: RedisServ
     metrics = f"http://127.0.0.1:{free_port()}"
 
     async def reachable() -> bool:
-        return (await values(metrics)).value("trunkline_backplane_reachable") == 1
+        return (await values(metrics)).value("trunkline_store_reachable") == 1
 
-    with machine(workers=2, backplane=own_redis.url, metrics=metrics.removeprefix("http://")) as server:
+    with machine(workers=2, store=own_redis.url, metrics=metrics.removeprefix("http://")) as server:
         await served_by(server, 2)
         assert await reachable()
         own_redis.stop()
@@ -369,7 +369,7 @@ async def test_the_metrics_say_whether_redis_can_be_reached(own_redis: RedisServ
         async with asyncio.timeout(30):
             while not await reachable():
                 pass
-        assert ((await values(metrics)).value("trunkline_backplane_reconnects_total") or 0) >= 2
+        assert ((await values(metrics)).value("trunkline_store_reconnects_total") or 0) >= 2
 
 
 def test_a_worker_that_cannot_start_ends_the_supervisor() -> None:

@@ -13,12 +13,12 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 
-from tests.simulation.backplane import Engine, SimulatedBackplane
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.extensions.tasks import backplane_backend, record
-from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+from tests.simulation.store import Engine, SimulatedStore
+from trunkline.extensions.tasks import record, store_backend
+from trunkline.extensions.tasks.store_backend import StoreTaskBackend
 from trunkline.server.shared_sessions import SharedServerAcceptor
 from trunkline.server.shared_state import SharedStateKeeper
+from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
 from trunkline.transports.http.server.shared.facts import LIFETIME
@@ -52,7 +52,7 @@ def _log_cleared_early(replace: Replace) -> None:
     def clear(self: Any, id: str, event: Any) -> None:
         if event.last:
             worker = self._shared_log._worker
-            worker.spawn(worker.backplane.delete(f"events:{self._shared_log._key}"))
+            worker.spawn(worker.store.delete(f"events:{self._shared_log._key}"))
         stored(self, id, event)
 
     replace(ProducedStream, "_stored", clear)
@@ -153,8 +153,8 @@ def _turns_not_released(replace: Replace) -> None:
 def _state_overwritten(replace: Replace) -> None:
     """A change of a session's state overwrites one that was made at the same time."""
 
-    async def put(backplane: Any, key: str, old: bytes | None, new: bytes) -> bool:
-        return await backplane.put(key, new, ttl=LIFETIME)  # type: ignore[no-any-return]
+    async def put(store: Any, key: str, old: bytes | None, new: bytes) -> bool:
+        return await store.put(key, new, ttl=LIFETIME)  # type: ignore[no-any-return]
 
     replace(sessions, "_swap", put)
 
@@ -163,35 +163,35 @@ def _limits_per_worker(replace: Replace) -> None:
     """Each worker counts for itself."""
 
     async def admit_here(self: Any, key: str, *, rate: float, burst: int) -> float:
-        own = vars(self).setdefault("_own", MemoryBackplane(MemoryStore(now=self._engine.store.now, random=bytes)))
+        own = vars(self).setdefault("_own", MemoryEngine(MemoryContents(now=self._engine.contents.now, random=bytes)))
         wait: float = await own.admit(key, rate=rate, burst=burst)
         if wait == 0.0:
             self._engine.admitted.append(self._loop.time())
         return wait
 
-    replace(SimulatedBackplane, "admit", admit_here)
+    replace(SimulatedStore, "admit", admit_here)
 
 
 def _tasks_without_fencing(replace: Replace) -> None:
     """A task is changed without a look whether another worker has changed it meanwhile."""
-    compare = SimulatedBackplane.replace
+    compare = SimulatedStore.replace
 
     async def put(self: Any, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
         if key.startswith("task:"):
             return await self.put(key, new, ttl=ttl)  # type: ignore[no-any-return]
         return await compare(self, key, old, new, ttl=ttl)
 
-    replace(SimulatedBackplane, "replace", put)
+    replace(SimulatedStore, "replace", put)
 
 
 def _leases_ignored(replace: Replace) -> None:
     """A worker takes over the tasks of workers that are alive."""
-    take = SimulatedBackplane.take
+    take = SimulatedStore.take
 
     async def take_any(self: Any, queue: str, holder: str, *, lease: float, limit: int = 1) -> Any:
         return await take(self, queue, holder, lease=0.0, limit=limit)
 
-    replace(SimulatedBackplane, "take", take_any)
+    replace(SimulatedStore, "take", take_any)
 
 
 def _tasks_run_again(replace: Replace) -> None:
@@ -201,7 +201,7 @@ def _tasks_run_again(replace: Replace) -> None:
     def start(task: Any, runner: str, now: float) -> Any:
         return again(msgspec.structs.replace(task, retry=9), runner, now)
 
-    replace(backplane_backend, "start_again", start)
+    replace(store_backend, "start_again", start)
 
 
 def _tasks_forgotten(replace: Replace) -> None:
@@ -210,7 +210,7 @@ def _tasks_forgotten(replace: Replace) -> None:
     async def claim(self: Any, runner: str) -> tuple[()]:
         return ()
 
-    replace(BackplaneTaskBackend, "claim", claim)
+    replace(StoreTaskBackend, "claim", claim)
 
 
 def _listeners_not_told(replace: Replace) -> None:
@@ -281,7 +281,7 @@ def _outcomes_lost(replace: Replace) -> None:
     async def assume_kept(*_: Any) -> bool:
         return True
 
-    replace(BackplaneTaskBackend, "_keep_outcome", assume_kept)
+    replace(StoreTaskBackend, "_keep_outcome", assume_kept)
 
 
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.

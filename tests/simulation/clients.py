@@ -15,9 +15,9 @@ import msgspec
 
 from tests.simulation.tools import RESOURCES, TICK
 from tests.simulation.world import ConnectionBroken, WireResponse, World
-from trunkline.backplane.interface import entry_position
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
 from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.store.interface import entry_position
 from trunkline.transports.http.server.shared.facts import SessionFacts
 
 __all__ = [
@@ -47,7 +47,7 @@ class SessionRecord:
     def __init__(self, id: bytes, revision: str, began: float, facts: SessionFacts) -> None:
         self.id = id
         self.revision = revision
-        #: What only workers can read in the id: the name in the backplane, and the generation that it began in.
+        #: What only workers can read in the id: the name in the store, and the generation that it began in.
         self.key: str = facts.key
         self.generation: str = facts.generation
         #: When the request that opened it was sent, and when its response had arrived.
@@ -236,7 +236,7 @@ class SimulatedClient:
 
     def is_lost(self, session: SessionRecord) -> bool:
         """Return whether a session ended with lost writes."""
-        return session.generation != self.world.engine.store.generation
+        return session.generation != self.world.engine.contents.generation
 
     def ended(self, session: SessionRecord, began: float) -> None:
         """Called when a session answers a request, sent at a time, with 404: that needs a reason.
@@ -488,7 +488,7 @@ class SimulatedClient:
         return found
 
     def _check_error(self, answer: dict[str, Any], began: float) -> None:
-        """Check that an error which names a dead worker or a backplane that is gone has this cause."""
+        """Check that an error which names a dead worker or a store that is gone has this cause."""
         error, world = answer.get("error", {"code": 0, "message": ""}), self.world
         if "has ended" in error["message"] and world.crashed_at < began:
             world.violated(f"{error['message']}, and no worker crashed")

@@ -9,7 +9,7 @@ from tests.simulation.loop import EPOCH
 from tests.simulation.stateless import StatelessClient
 from tests.simulation.tools import RETRY
 from tests.simulation.world import World
-from trunkline.backplane.interface import Entry, entry_position
+from trunkline.store.interface import Entry, entry_position
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LoggedEvent
 
 __all__ = [

@@ -8,7 +8,6 @@ import logging
 from random import Random
 from typing import Any
 
-from tests.simulation.backplane import Faults
 from tests.simulation.broken import broken
 from tests.simulation.clients import SimulatedClient
 from tests.simulation.invariants import (
@@ -22,6 +21,7 @@ from tests.simulation.invariants import (
 )
 from tests.simulation.loop import virtual_time
 from tests.simulation.stateless import StatelessClient
+from tests.simulation.store import Faults
 from tests.simulation.world import World
 
 __all__ = ["Outcome", "simulate"]
@@ -144,7 +144,7 @@ async def _mischief(world: World, *, loses: bool) -> bool:
             world.crash_worker(slot)
     elif chance < 0.7:
         if worker is not None:
-            worker.backplane.break_channels()
+            worker.store.break_channels()
     elif chance < 0.85:
         engine.stop()
         await asyncio.sleep(0.05 + random.random() ** 2 * 4)

@@ -1,6 +1,6 @@
 """Simulated clients of the stateless era: each request is complete in itself, and reaches any worker.
 
-A plain call needs nothing of the backplane, so it is never refused; if its connection breaks, it is sent again.
+A plain call needs nothing of the store, so it is never refused; if its connection breaks, it is sent again.
 What a call has between its rounds travels with the client, or is stored for all workers. A listen stream hears of each
 change once, whichever worker made it, for as long as its connection lasts.
 """
@@ -260,7 +260,7 @@ class StatelessClient:
     async def _shared_call(
         self, tool: str, arguments: dict[str, Any], *, more: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Call a tool that needs the backplane, until it can be reached."""
+        """Call a tool that needs the store, until it can be reached."""
         for _ in range(ATTEMPTS):
             answer = await self._call(tool, arguments, more=more)
             if answer.get("error", {}).get("code") != 503:
@@ -329,7 +329,7 @@ class StatelessClient:
             self.world.violated(f"{answer} instead of {text!r}")
 
     def _check_error(self, answer: dict[str, Any] | None) -> None:
-        """Check that an error means a backplane that cannot be reached."""
+        """Check that an error means a store that cannot be reached."""
         if answer is not None and "error" in answer and (answer["error"]["code"] != 503 or self.world.calm):
             self.world.violated(f"the error {answer['error']}")
 

@@ -18,7 +18,7 @@ from tests.simulation.run import simulate
 #: The seeds that are always tried, and those that are tried with the slow tests.
 SEEDS_ALWAYS = range(40)
 SEEDS_SLOW = range(40, 240)
-#: A seed in which workers crash, the backplane is restarted and connections break.
+#: A seed in which workers crash, the store is restarted and connections break.
 BUSY = 692
 
 

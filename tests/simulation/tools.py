@@ -88,7 +88,7 @@ def add_tools(server: Server, worker: SimulatedWorker) -> None:
 
     async def limited() -> bool:
         """Count against a limit that all workers share."""
-        return await worker.backplane.admit("limit", rate=world.rate, burst=world.burst) == 0.0
+        return await worker.store.admit("limit", rate=world.rate, burst=world.burst) == 0.0
 
     async def job(key: str, seconds: float) -> str:
         """Run as a task, once."""

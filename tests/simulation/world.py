@@ -1,7 +1,7 @@
 """The world of one run: workers that crash and start again, the network between them and clients, and the faults.
 
 Each worker is a `Server` with its endpoint, driven through ASGI or through the shorter interface of the package's own
-HTTP server, and its own connection to the backplane. A request reaches a random worker, as behind a load balancer
+HTTP server, and its own connection to the store. A request reaches a random worker, as behind a load balancer
 without sticky routing. A connection may break at any time, and each side notices it by itself.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable, MutableMapping
 from random import Random
 from typing import Any
 
-from tests.simulation.backplane import TIMEOUT, Engine, Faults, SimulatedBackplane
 from tests.simulation.loop import Actor, SimulationLoop
+from tests.simulation.store import TIMEOUT, Engine, Faults, SimulatedStore
 from tests.simulation.tools import RESOURCES, STATE_BYTES, add_tools, tick_mark
 from trunkline import Server
-from trunkline.backplane.interface import Entry
 from trunkline.protocol.limits import Limits
 from trunkline.server.task_options import TaskSettings
+from trunkline.store.interface import Entry
 from trunkline.transports.http.server.endpoint import Endpoint
 from trunkline.transports.http.server.request import CONNECTION_KEY, DirectExchange
 from trunkline.transports.http.server.shared.facts import SessionFacts, SessionIds
@@ -30,7 +30,7 @@ __all__ = ["KEY", "ConnectionBroken", "SimulatedWorker", "WireResponse", "World"
 KEY = "5a" * 32
 #: The lease of a task: shorter than the usual one, so that a run has time for several.
 LEASE_SECONDS = 3.0
-#: What cannot be done without the backplane is refused within this time: a request sends at most about six commands one
+#: What cannot be done without the store is refused within this time: a request sends at most about six commands one
 #: after another, each of which may be slow, after it waited for its worker to join the others; each gets two seconds.
 REFUSAL_SECONDS = 7 * TIMEOUT
 _CLOSED = {"type": "http.disconnect"}
@@ -223,13 +223,13 @@ class _WireRequest(DirectExchange):
 
 
 class SimulatedWorker:
-    """One process: its server, its endpoint and its backplane."""
+    """One process: its server, its endpoint and its store."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.actor: Actor = world.loop.actor(name)
         self.requests: dict[_WireRequest, None] = {}
-        self.backplane = SimulatedBackplane(world.engine, self.actor)
+        self.store = SimulatedStore(world.engine, self.actor)
         self.server: Server
         self.app: Endpoint
         self.ids: SessionIds
@@ -240,7 +240,7 @@ class SimulatedWorker:
         limits = Limits(state_bytes=STATE_BYTES)
         self.server = Server("simulated", version="1", state_keys=[KEY], tasks=tasks, limits=limits)
         add_tools(self.server, self)
-        self.app = self.server.asgi(backplane=self.backplane, sse=False)  # type: ignore[arg-type]
+        self.app = self.server.asgi(store=self.store, sse=False)  # type: ignore[arg-type]
         # The order of a set depends on addresses, which differ from run to run.
         self.app.open_responses.streams = OrderedSet()  # type: ignore[assignment]
         endpoint: Any = self.app._session_endpoint
@@ -249,15 +249,15 @@ class SimulatedWorker:
 
     @property
     def has_joined(self) -> bool:
-        """Whether it has reached the backplane, and the other workers."""
+        """Whether it has reached the store, and the other workers."""
         endpoint: Any = self.app._session_endpoint
         return bool(endpoint._worker._joined)
 
     def crash(self) -> None:
-        """End the process at once; its clients and the backplane notice it a moment later."""
+        """End the process at once; its clients and the store notice it a moment later."""
         world = self.world
         world.loop.kill(self.actor)
-        world.loop.schedule(world.engine.actor, world.latency(), world.engine.disconnect, self.backplane)
+        world.loop.schedule(world.engine.actor, world.latency(), world.engine.disconnect, self.store)
         for request in list(self.requests):
             request.break_off()
 
@@ -312,7 +312,7 @@ class World:
         self.crashed_at = -1.0
         #: Whether nothing fails in this run.
         self.calm = False
-        #: How often something larger fails: a worker, a connection, the backplane.
+        #: How often something larger fails: a worker, a connection, the store.
         self.mischief = 0.0
         #: The limit that all clients share.
         self.rate, self.burst = 2.0, 3
@@ -376,11 +376,11 @@ class World:
         """Kill the worker in a place."""
         worker = self.workers[slot]
         # One that dies before it has noticed lost writes takes the knowledge of them with it: nobody could notice.
-        if worker is not None and not worker.backplane.has_lost_writes:
+        if worker is not None and not worker.store.has_lost_writes:
             self.trace("%s crashes", worker.actor.name)
             self.workers[slot] = None
             self.crashed_at = self.loop.time()
-            waiting = b"\n".join(worker.backplane.unacknowledged)
+            waiting = b"\n".join(worker.store.unacknowledged)
             own = {number for number, sender in self.ticks.items() if sender is worker}
             # Those of this very moment may not have been passed on yet.
             self.unannounced |= {
@@ -400,7 +400,7 @@ class World:
         return [entry for entry in self.engine.history.get("announcements", ()) if uri.encode() in entry.data]
 
     def fail_over(self) -> None:
-        """Let the backplane lose writes."""
+        """Let the store lose writes."""
         before = self.announced()
         self.engine.fail_over()
         self.lost_ticks |= before - self.announced()

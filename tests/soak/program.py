@@ -22,7 +22,7 @@ from trunkline.extensions import TaskOptions, TaskSettings
 __all__ = ["make"]
 
 
-#: A fifth of the time that the backplane gives a command, which may be five round trips if its connection is new.
+#: A fifth of the time that the store gives a command, which may be five round trips if its connection is new.
 SLOW_SECONDS = 0.4
 
 
@@ -118,4 +118,4 @@ def say(url: str) -> None:
 
 if __name__ == "__main__":
     options: dict[str, Any] = json.loads(sys.argv[1])
-    make(options.pop("notes"), options["backplane"]).run("http", port=0, started=say, **options)
+    make(options.pop("notes"), options["store"]).run("http", port=0, started=say, **options)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
-from tests.backplane.redis_server import RedisServer
+from tests.store.redis_server import RedisServer
 
 __all__ = ["Measured", "Site", "site"]
 
@@ -98,7 +98,7 @@ def site(folder: Path, *, workers: int) -> Iterator[Site]:
     redis = RedisServer(folder)
     redis.start()
     notes = folder / "notes.txt"
-    options = {"workers": workers, "backplane": redis.url, "notes": str(notes)}
+    options = {"workers": workers, "store": redis.url, "notes": str(notes)}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TRUNKLINE_STATE_KEY": "5a" * 32}
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), json.dumps(options)], stdout=subprocess.PIPE, text=True, env=environment

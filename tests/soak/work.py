@@ -17,7 +17,7 @@ from tests.soak.listeners import URI, GetListener, ListenStream
 from tests.soak.sessions import RETRY_SECONDS, Answered, Lost, Refused, SoakSession
 from tests.soak.tasks import TaskBook
 from trunkline import Client
-from trunkline.errors import BackplaneUnavailable, ConnectionLost, HttpError, LinkError, RequestFailed
+from trunkline.errors import ConnectionLost, HttpError, LinkError, RequestFailed, StoreUnavailable
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST, NEWEST_HANDSHAKE
 
 __all__ = ["Crowd"]
@@ -283,7 +283,7 @@ class Crowd:
     def _client_failed(self, error: Exception, what: str, begun: float, heard: float, *, stateless: bool) -> None:
         status = error.status if isinstance(error, HttpError) else 0
         # A client of 2024 whose event stream is refused reports that its POST, the first attempt, was.
-        refused = status == 503 or isinstance(error, BackplaneUnavailable) or "takes GET" in str(error)
+        refused = status == 503 or isinstance(error, StoreUnavailable) or "takes GET" in str(error)
         if refused:
             self._ledger.refused(what, begun)
             if stateless and not what.startswith("task "):

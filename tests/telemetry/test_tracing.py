@@ -197,13 +197,13 @@ def test_a_gateway_without_opentelemetry_passes_the_context_on_but_no_baggage(tm
 
 
 @pytest.mark.parametrize(("setup", "traced"), [("", False), ("trace.set_tracer_provider(TracerProvider())", True)])
-def test_a_redis_backplane_alone_does_not_make_spans(setup: str, traced: bool) -> None:
+def test_a_redis_store_alone_does_not_make_spans(setup: str, traced: bool) -> None:
     """redis-py loads the API of OpenTelemetry if it is installed; every call would pay for spans that are dropped."""
     program = f"""
 import sys
 from trunkline import Server
-from trunkline.backplane.open import open_backplane
-open_backplane("redis://127.0.0.1:1/0", name="x")
+from trunkline.store.open import open_store
+open_store("redis://127.0.0.1:1/0", name="x")
 assert "opentelemetry.trace" in sys.modules
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider

@@ -142,7 +142,7 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
 }
 #: Links that are checked in pairs only: they need something at their other end.
 IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
-#: Links of sessions that workers share: they need a backplane, and are checked with one (``http/shared``).
+#: Links of sessions that workers share: they need a store, and are checked with one (``http/shared``).
 SHARED = {SharedRequestTransport, _SharedLink}
 
 

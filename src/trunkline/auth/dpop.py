@@ -3,7 +3,7 @@
 A stolen bound token is useless: each request carries its own proof, signed for that request, token and time, and valid
 once. Nothing in a proof is trusted before its signature is verified; whether its key is the one the token names is
 checked last. Used proofs are remembered in memory, bounded; a server with several workers remembers them in its
-backplane too, and accepts no proof while that cannot be reached.
+store too, and accepts no proof while that cannot be reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
     from trunkline.auth.sharing import ValueSeal
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVerifier", "bound_thumbprint"]
 
@@ -111,16 +111,16 @@ class DPoPPolicy:
         """Whether bound tokens are accepted."""
         return self.mode != "off"
 
-    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
+    def _share(self, store: Store, seal: ValueSeal) -> None:
         """Remember used proofs for all workers of a server, and use the same nonces on each."""
-        self.proofs.share(backplane, seal)
+        self.proofs.share(store, seal)
 
     async def check(self, principal: Principal, shown: PresentedToken, headers: Mapping[str, str]) -> None:
         """Check that a token was presented as its binding demands.
 
         Raises:
             InvalidToken: a bound token came without a valid proof, or an unbound one where bound ones are required.
-            BackplaneUnavailable: it is unknown now whether the proof was used before.
+            StoreUnavailable: it is unknown now whether the proof was used before.
         """
         key = bound_thumbprint(principal)
         if key is None:
@@ -150,7 +150,7 @@ class ProofVerifier:
         self._now = now
         self._seconds = seconds
         self._seen = _ReplayCache()
-        self._backplane: Backplane | None = None
+        self._store: Store | None = None
         self._own_secret = nonces is True
         given = nonces.encode() if isinstance(nonces, str) else os.urandom(32)
         #: The first makes nonces; those of all are accepted.
@@ -158,15 +158,15 @@ class ProofVerifier:
         #: Since when it is known which proofs were used.
         self._known_since = 0.0
 
-    def share(self, backplane: Backplane, seal: ValueSeal) -> None:
-        """Remember used proofs in a backplane, and use nonces that all workers make and accept."""
-        self._backplane = backplane
-        backplane.on_new_generation(self._lost_writes)
+    def share(self, store: Store, seal: ValueSeal) -> None:
+        """Remember used proofs in a store, and use nonces that all workers make and accept."""
+        self._store = store
+        store.on_new_generation(self._lost_writes)
         if self._own_secret:
             self._secrets = seal.derived_keys(b"dpop-nonces")
 
     def _lost_writes(self, _: str) -> None:
-        """Called when the backplane no longer knows all proofs that were used: those made until now count as used."""
+        """Called when the store no longer knows all proofs that were used: those made until now count as used."""
         self._known_since = self._now()
 
     async def check(self, proof: str, target: RequestTarget, *, token: str, key: str) -> None:
@@ -174,7 +174,7 @@ class ProofVerifier:
 
         Raises:
             InvalidProof: the proof is not valid; the message says why.
-            BackplaneUnavailable: it is unknown now whether the proof was used before.
+            StoreUnavailable: it is unknown now whether the proof was used before.
         """
         signer, payload = _verify_signature(proof)
         claims = _decode_claims(payload)
@@ -198,10 +198,10 @@ class ProofVerifier:
 
     async def _is_new(self, key: str, jti: str) -> bool:
         """Return whether no other worker has seen a proof."""
-        if self._backplane is None:
+        if self._store is None:
             return True
         name = f"proof:{_proof_name(key, jti).hex()}"
-        return await self._backplane.put(name, b"", ttl=2 * self._seconds, only_if_absent=True)
+        return await self._store.put(name, b"", ttl=2 * self._seconds, only_if_absent=True)
 
     @property
     def requires_nonce(self) -> bool:

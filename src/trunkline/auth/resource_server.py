@@ -27,7 +27,7 @@ from trunkline.auth.verifiers import (
     Verifier,
 )
 from trunkline.auth.www_authenticate import format_challenge
-from trunkline.errors import BackplaneUnavailable, ConfigError
+from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import AccessDenied, Principal, ScopeHierarchy, parse_scopes
 
 __all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer"]
@@ -104,7 +104,7 @@ class ResourceServer:
         """Authenticate a request; return its principal, or why it is denied. A failing verifier admits no request.
 
         Raises:
-            BackplaneUnavailable: what several workers share is needed to decide, and cannot be reached now.
+            StoreUnavailable: what several workers share is needed to decide, and cannot be reached now.
         """
         try:
             if "dpop" in headers:
@@ -112,7 +112,7 @@ class ResourceServer:
             principal = await self._verify(headers)
         except InvalidToken as error:
             return AccessDenied(status=401, message=f"{error}", error=error.code, scopes=self._offered())
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             raise
         except Exception:
             log.exception("authentication failed")

@@ -208,7 +208,7 @@ class _File(Struct, frozen=True, kw_only=True):
     wait: _Seconds | None = None
     starts: _Count | None = None
     workers: Annotated[int, Meta(ge=1, le=512)] | None = None
-    backplane: str | None = None
+    store: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
     allowed_host: tuple[str, ...] | None = None

@@ -26,9 +26,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trunkline.backplane.local import STORE_BYTES
-from trunkline.backplane.local_process import private_socket_folder, until_closed
-from trunkline.backplane.memory import MemoryStore
 from trunkline.cli.gateway_runner import (
     GatewaySettings,
     definition_changes_printed,
@@ -56,6 +53,9 @@ from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.protocol.limits import Limits
 from trunkline.server.run import run_loop
 from trunkline.server.worker_metrics import SupervisorMetrics
+from trunkline.store.local import STORE_BYTES
+from trunkline.store.local_process import private_socket_folder, until_closed
+from trunkline.store.memory import MemoryContents
 from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
@@ -68,7 +68,7 @@ log = logging.getLogger("trunkline")
 _STATE_KEY = "TRUNKLINE_STATE_KEY"
 
 
-def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | None) -> None:
+def run_gateway_workers(settings: GatewaySettings, count: int, store: str | None) -> None:
     """Serve over HTTP with several workers until a signal arrives.
 
     Raises:
@@ -77,9 +77,9 @@ def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | 
     """
     if not hasattr(os, "fork"):
         raise ConfigError("--workers needs a system that can fork (Linux, macOS); here, leave it out")
-    if backplane is not None and not os.environ.get(_STATE_KEY, "").strip():
+    if store is not None and not os.environ.get(_STATE_KEY, "").strip():
         raise ConfigError(
-            "--backplane needs a key that all machines share: set TRUNKLINE_STATE_KEY. "
+            "--store needs a key that all machines share: set TRUNKLINE_STATE_KEY. "
             'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
         )
     # A call may go on at another worker, which must open what the first one has sealed.
@@ -92,7 +92,7 @@ def run_gateway_workers(settings: GatewaySettings, count: int, backplane: str | 
         metrics = None if address is None else SupervisorMetrics(address)
         folder = private_socket_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        run = _Run(settings, resolved, shared, folder / "broker", backplane)
+        run = _Run(settings, resolved, shared, folder / "broker", store)
         # What was imported until now is shared by all processes; the collector would copy it by looking at it.
         gc.collect()
         gc.freeze()
@@ -145,13 +145,13 @@ class _Run:
         resolved: ResolvedInputs,
         options: dict[str, Any],
         path: Path,
-        backplane: str | None,
+        store: str | None,
     ) -> None:
         self._settings = settings
         self._resolved = resolved
         self._options = options
         self.path = path
-        self._backplane = backplane
+        self._store = store
         #: The rules of the gateway and of its profiles, as every process that starts from now on has them.
         self._policy, self._profiles = self._read_policies(resolved.configuration)
 
@@ -163,10 +163,10 @@ class _Run:
             options.pop("token", None)
         print_gateway_start(f"{url.rstrip('/')}{options.get('path', '/mcp')}", token, options)
         print_notice(f"{count} workers serve; stdio servers run once, for all of them")
-        if self._backplane is None:
+        if self._store is None:
             print_notice(
                 "the workers share sessions through the supervisor of this machine; for several machines, give "
-                "--backplane redis://..."
+                "--store redis://..."
             )
 
     def reload(self) -> bool:
@@ -228,7 +228,7 @@ class _Run:
             async with _host(self._settings, options, processes) as host:
                 print_problems(host)
                 broker = Broker(
-                    host._open.core, processes, MemoryStore(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
+                    host._open.core, processes, MemoryContents(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
                 )
                 with state_changes_printed(host, self._settings, only=None), reload_on_sighup(host):
                     serving = asyncio.ensure_future(broker.serve(self.path, lambda: lifeline.send(READY)))
@@ -271,7 +271,7 @@ class _Run:
                             "started": lambda url, token: connections.sendall(READY),
                             "stopping": stopping,
                         },
-                        WorkerLinks(connections, broker, self._backplane, reports=reports),
+                        WorkerLinks(connections, broker, self._store, reports=reports),
                     )
         finally:
             watching.cancel()

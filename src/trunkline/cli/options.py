@@ -19,11 +19,10 @@ from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
 
 __all__ = [
-    "BACKPLANE",
+    "STORE",
     "Choices",
     "PolicyOptions",
     "apps_option",
-    "backplane_of_environment",
     "client_command",
     "client_options",
     "config_option",
@@ -41,6 +40,7 @@ __all__ = [
     "read_policy_options",
     "read_target_options",
     "read_value",
+    "store_of_environment",
     "take_item",
     "target_options",
     "timeout_option",
@@ -48,8 +48,8 @@ __all__ = [
     "with_json_errors",
 ]
 
-#: The environment variable with the URL of the backplane.
-BACKPLANE = "TRUNKLINE_BACKPLANE"
+#: The environment variable with the URL of the store.
+STORE = "TRUNKLINE_STORE"
 _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
     {
         bool: ("boolean",),
@@ -65,9 +65,9 @@ _ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object
 _MOST_STEPS = 16
 
 
-def backplane_of_environment(address: ListenAddress | None) -> str | None:
+def store_of_environment(address: ListenAddress | None) -> str | None:
     """Return the URL in the environment, which does not show its password in the list of processes."""
-    return None if address is None else os.environ.get(BACKPLANE) or None
+    return None if address is None else os.environ.get(STORE) or None
 
 
 def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:

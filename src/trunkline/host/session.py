@@ -118,7 +118,7 @@ class CallBudget:
         self._at = now()
         self.concurrent: int = concurrent
         self.in_flight: int = 0
-        #: Whether the calls per minute are counted for all workers of a gateway, in its backplane.
+        #: Whether the calls per minute are counted for all workers of a gateway, in its store.
         self.counted_elsewhere: bool = False
 
     def enter(self) -> None:

@@ -1,4 +1,4 @@
-"""Logins in a backplane: the hosts and gateways on several machines use one login, and one of them refreshes it.
+"""Logins in a store: the hosts and gateways on several machines use one login, and one of them refreshes it.
 
 Everything is encrypted with the keys that all machines share. Each operation has its own connection: logins are loaded
 when a server is first called and written when a token is refreshed, which is rare, and a store may be used from several
@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.credential_store import CredentialStore, find_store
-from trunkline.auth.sharing import BackplaneLock
-from trunkline.backplane.interface import Backplane, IndexLimits
-from trunkline.backplane.open import open_backplane
-from trunkline.errors import AuthError, BackplaneUnavailable, ConfigError
+from trunkline.auth.sharing import StoreLock
+from trunkline.errors import AuthError, ConfigError, StoreUnavailable
 from trunkline.server.sealing import InvalidSeal, TextSeal, read_keys
+from trunkline.store.interface import IndexLimits, Store
+from trunkline.store.open import open_store
 
 __all__ = ["SharedLogins", "find_logins"]
 
-#: The variable with the URL of the backplane that has the logins.
+#: The variable with the URL of the store that has the logins.
 VARIABLE = "TRUNKLINE_LOGINS"
 _KEY_VARIABLE = "TRUNKLINE_STATE_KEY"
 #: The purpose of the seal; a server's own values have others.
@@ -36,10 +36,10 @@ _KEPT_SECONDS = 400 * 86400.0
 
 
 def find_logins() -> CredentialStore:
-    """Return the store of the user's logins: the backplane that ``TRUNKLINE_LOGINS`` names, else the user's own.
+    """Return the store of the user's logins: the store that ``TRUNKLINE_LOGINS`` names, else the user's own.
 
     Raises:
-        ConfigError: the variable has no URL of a backplane, or there is no key.
+        ConfigError: the variable has no URL of a store, or there is no key.
     """
     url = os.environ.get(VARIABLE, "").strip()
     return SharedLogins(url) if url else find_store(None)
@@ -51,10 +51,10 @@ class _StoredLogin(Struct, frozen=True, array_like=True):
 
 
 class SharedLogins:
-    """Stores logins in a backplane, for programs on several machines."""
+    """Stores logins in a store, for programs on several machines."""
 
     def __init__(self, url: str, *, keys: Sequence[str | bytes] | None = None) -> None:
-        """Use the backplane at a URL; the keys are those given, or those of ``TRUNKLINE_STATE_KEY``.
+        """Use the store at a URL; the keys are those given, or those of ``TRUNKLINE_STATE_KEY``.
 
         Raises:
             ConfigError: the URL is not valid, or there is no key.
@@ -62,13 +62,13 @@ class SharedLogins:
         env = os.environ.get(_KEY_VARIABLE)
         if keys is None and not (env or "").strip():
             raise ConfigError(
-                f"logins in a backplane need a key that all machines share: set {_KEY_VARIABLE}, or pass keys=. "
+                f"logins in a store need a key that all machines share: set {_KEY_VARIABLE}, or pass keys=. "
                 'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
             )
         self._seal = TextSeal(read_keys(keys, env, os.urandom), purpose=_PURPOSE, server=_NAME, random=os.urandom)
         self._url = url
         # Checked now, so that a wrong URL is an error of the configuration and not of the first login.
-        open_backplane(url, name=_NAME)
+        open_store(url, name=_NAME)
 
     def __repr__(self) -> str:
         """Show neither a login nor the password of the URL."""
@@ -78,41 +78,41 @@ class SharedLogins:
         """Return the value of a key; None if there is none.
 
         Raises:
-            AuthError: the backplane cannot be reached.
+            AuthError: the store cannot be reached.
         """
-        async with self._opened() as backplane:
-            found = self._unsealed(_name(key), await backplane.get(_name(key)))
+        async with self._opened() as store:
+            found = self._unsealed(_name(key), await store.get(_name(key)))
         return None if found is None else found.value
 
     async def put(self, key: str, value: str) -> None:
         """Store a value under a key.
 
         Raises:
-            AuthError: the backplane cannot be reached.
+            AuthError: the store cannot be reached.
         """
-        async with self._opened() as backplane:
-            await backplane.put(_name(key), self._sealed(_name(key), _StoredLogin(key, value)), ttl=_KEPT_SECONDS)
-            await backplane.index(_name(key), into={_INDEX: IndexLimits()}, ttl=_KEPT_SECONDS)
+        async with self._opened() as store:
+            await store.put(_name(key), self._sealed(_name(key), _StoredLogin(key, value)), ttl=_KEPT_SECONDS)
+            await store.index(_name(key), into={_INDEX: IndexLimits()}, ttl=_KEPT_SECONDS)
 
     async def delete(self, key: str) -> None:
         """Delete a key, whether it exists or not.
 
         Raises:
-            AuthError: the backplane cannot be reached.
+            AuthError: the store cannot be reached.
         """
-        async with self._opened() as backplane:
-            await backplane.delete(_name(key))
-            await backplane.index(_name(key), into={}, out_of=[_INDEX], ttl=1.0)
+        async with self._opened() as store:
+            await store.delete(_name(key))
+            await store.index(_name(key), into={}, out_of=[_INDEX], ttl=1.0)
 
     async def keys(self) -> list[str]:
         """List the keys.
 
         Raises:
-            AuthError: the backplane cannot be reached.
+            AuthError: the store cannot be reached.
         """
-        async with self._opened() as backplane:
-            names = await backplane.members(_INDEX)
-            found = [self._unsealed(name, await backplane.get(name)) for name in names]
+        async with self._opened() as store:
+            names = await store.members(_INDEX)
+            found = [self._unsealed(name, await store.get(name)) for name in names]
         return sorted(each.key for each in found if each is not None)
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
@@ -121,18 +121,18 @@ class SharedLogins:
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[None]:
-        async with self._opened() as backplane, BackplaneLock(backplane, name):
+        async with self._opened() as store, StoreLock(store, name):
             yield
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Backplane]:
-        backplane = open_backplane(self._url, name=_NAME)
+    async def _opened(self) -> AsyncIterator[Store]:
+        store = open_store(self._url, name=_NAME)
         try:
-            yield backplane
-        except BackplaneUnavailable as error:
+            yield store
+        except StoreUnavailable as error:
             raise AuthError(f"The shared logins cannot be reached: {error.message}. Try again.") from error
         finally:
-            await backplane.aclose()
+            await store.aclose()
 
     # --- values ------------------------------------------------------------------------------------------------------
 

@@ -290,7 +290,7 @@ def _require_elicitor(server: Server, exchange: Exchange, method: str, capabilit
             # Served without its handshake, see `serve_alone` of the HTTP sessions: what it declared is not known.
             raise MissingCapability(
                 f"This server keeps no session for clients of revision {revision.name}, so {method} cannot be sent to "
-                "them. It can if it is started with a backplane, or with one worker and without stateless_http",
+                "them. It can if it is started with a store, or with one worker and without stateless_http",
                 capability=capability,
             )
         raise MissingCapability(

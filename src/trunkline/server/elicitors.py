@@ -200,7 +200,7 @@ class ReplayElicitor:
 
         Raises:
             InvalidParams: the state is not from this server, not of this call, or too old.
-            BackplaneUnavailable: the state is stored where it cannot be reached now.
+            StoreUnavailable: the state is stored where it cannot be reached now.
         """
         text = exchange.admitted.params.request_state
         state = None if text is None else await seal.open(text, binding=state_binding(exchange))

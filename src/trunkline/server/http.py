@@ -28,9 +28,9 @@ from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.backplane.interface import Backplane
     from trunkline.protocol.rate_limit import RateLimit
     from trunkline.server.server import Server
+    from trunkline.store.interface import Store
     from trunkline.transports.http.server.rate_limits import RequestLimiter
 
 __all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "check_options", "make_endpoint", "run_http", "run_options"]
@@ -62,7 +62,7 @@ class AsgiOptions(TypedDict, total=False):
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
     #: What several workers share: the URL of a Redis or Valkey server.
-    backplane: str | None
+    store: str | None
     #: How many requests one caller may send: ``RateLimit(per_second=10, burst=20)``, or text such as ``10/s``.
     rate_limit: RateLimit | str | None
 
@@ -203,19 +203,19 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         "limits": server.limits,
         "authenticator": authenticator,
     }
-    if (backplane := given.get("backplane")) is None:
+    if (store := given.get("store")) is None:
         return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
     from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
 
-    worker = make_worker(server, backplane)
+    worker = make_worker(server, store)
     acceptor = SharedServerAcceptor(server, worker, auth)
-    limiter = _limiter(given, worker.backplane)
+    limiter = _limiter(given, worker.store)
     shared = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
     acceptor.on_start = shared.start
     return shared
 
 
-def _limiter(given: Mapping[str, Any], backplane: Backplane | None) -> RequestLimiter | None:
+def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | None:
     """Return what limits the requests of each caller.
 
     Raises:
@@ -226,7 +226,7 @@ def _limiter(given: Mapping[str, Any], backplane: Backplane | None) -> RequestLi
     from trunkline.protocol.rate_limit import parse_rate_limit
     from trunkline.transports.http.server.rate_limits import RequestLimiter
 
-    return RequestLimiter(parse_rate_limit(given["rate_limit"]), backplane=backplane)
+    return RequestLimiter(parse_rate_limit(given["rate_limit"]), store=store)
 
 
 async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
@@ -250,10 +250,10 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
     run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    if "connections" not in run and isinstance(given.get("backplane"), str):
-        from trunkline.server.shared_sessions import check_backplane
+    if "connections" not in run and isinstance(given.get("store"), str):
+        from trunkline.server.shared_sessions import check_store
 
-        await check_backplane(server, given["backplane"])
+        await check_store(server, given["store"])
     endpoint = make_endpoint(server, path, given)
     if server.metrics is not None:
         server.metrics.endpoints.append(endpoint)

@@ -65,7 +65,7 @@ class _Contents(Struct, frozen=True, array_like=True):
 class StateKeeper(Protocol):
     """Stores what is not sent to the client: states that are too large, and which nonces were used.
 
-    Each method may raise ``BackplaneUnavailable`` if the storage is outside of this process.
+    Each method may raise ``StoreUnavailable`` if the storage is outside of this process.
     """
 
     async def new_nonce(self) -> str:
@@ -108,7 +108,7 @@ class StateSeal:
 
         Raises:
             InvalidParams: the state is too large to be kept.
-            BackplaneUnavailable: it is too large to send, and cannot be stored now.
+            StoreUnavailable: it is too large to send, and cannot be stored now.
             TypeError: a result of ``once`` has no JSON form.
         """
         if not state.nonce:
@@ -127,7 +127,7 @@ class StateSeal:
 
         Raises:
             InvalidParams: it was not sealed here for this binding, or has expired; the log has the reason.
-            BackplaneUnavailable: it is stored where it cannot be reached now.
+            StoreUnavailable: it is stored where it cannot be reached now.
         """
         try:
             return await self._open(text, binding)

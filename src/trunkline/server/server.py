@@ -46,7 +46,6 @@ from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.backplane.interface import Backplane
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from trunkline.server.task_options import TaskService
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
+    from trunkline.store.interface import Store
     from trunkline.telemetry.requests import RequestTelemetry
     from trunkline.transports.http.server.endpoint import Endpoint
 
@@ -162,7 +162,7 @@ class Server(ComponentRegistry):
             for extension in self.extension_objects:
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
-        self._task_store: tuple[Backplane, SharedSeal] | None = None
+        self._task_store: tuple[Store, SharedSeal] | None = None
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
         self.tasks: TaskService | None = None
         if (skills := options.get("skills")) is not None:
@@ -433,11 +433,11 @@ class Server(ComponentRegistry):
                 self.tasks.share(*self._task_store)
         return self.tasks
 
-    def _share_tasks(self, backplane: Backplane, seal: SharedSeal) -> None:
-        """Store tasks on a backplane, sealed, unless the server was given a backend for them."""
-        self._task_store = backplane, seal
+    def _share_tasks(self, store: Store, seal: SharedSeal) -> None:
+        """Store tasks on a store, sealed, unless the server was given a backend for them."""
+        self._task_store = store, seal
         if self.tasks is not None:
-            self.tasks.share(backplane, seal)
+            self.tasks.share(store, seal)
 
     def _task_tools(self) -> Mapping[str, Definition]:
         return self._use_tasks().tools
@@ -561,9 +561,9 @@ def _make_lifespan(enter: Callable[[], AbstractAsyncContextManager[object]]) -> 
 def _program_traces() -> bool:
     """Return whether the program uses the OpenTelemetry that is loaded.
 
-    redis-py loads it where it is installed: with a Redis backplane it counts only if the program has set it up.
+    redis-py loads it where it is installed: with a Redis store it counts only if the program has set it up.
     """
-    if "trunkline.backplane.redis" not in sys.modules:
+    if "trunkline.store.redis" not in sys.modules:
         return True
     trace = sys.modules["opentelemetry.trace"]
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)

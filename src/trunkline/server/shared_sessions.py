@@ -1,8 +1,8 @@
-"""A server among several workers: it shares sessions and changes with the others through a backplane.
+"""A server among several workers: it shares sessions and changes with the others through a store.
 
 Changes are announced: the listen streams of this worker hear of them at once, those of other workers when the
 announcement arrives. The sessions of handshake clients hear of every change by its announcement, also of this worker's
-own, so that each hears of it once, wherever and whenever it listens. Loaded only if there is a backplane.
+own, so that each hears of it once, wherever and whenever it listens. Loaded only if there is a store.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.open import open_backplane
 from trunkline.connection import Connection
-from trunkline.errors import BackplaneUnavailable, ConfigError
+from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Session
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.server.context import wants_level
@@ -29,6 +27,8 @@ from trunkline.server.http import ServerAcceptor
 from trunkline.server.sealing import InvalidSeal, TextSeal
 from trunkline.server.shared_state import share_state
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
+from trunkline.store.interface import Store
+from trunkline.store.open import open_store
 from trunkline.transports.http.server.shared.facts import SessionIds
 from trunkline.transports.http.server.shared.worker import SharedWorker
 from trunkline.transports.link import AcceptedConnection, Link
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput
 
-__all__ = ["SharedServerAcceptor", "check_backplane", "make_worker"]
+__all__ = ["SharedServerAcceptor", "check_store", "make_worker"]
 
 _PURPOSE = b"\x03"
 #: For how long after the last start of a worker others must have its keys: a month.
@@ -73,18 +73,18 @@ class _Announcement(Struct, frozen=True, array_like=True):
     params: bytes = b""
 
 
-def make_worker(server: Server, backplane: str | Backplane) -> SharedWorker:
-    """Return the worker of a server that shares sessions through a backplane.
+def make_worker(server: Server, store: str | Store) -> SharedWorker:
+    """Return the worker of a server that shares sessions through a store.
 
     Raises:
         ConfigError: the URL is not valid, or the server's keys end with the process.
     """
     if not server.has_state_keys:
         raise ConfigError(
-            "a backplane needs a key that all workers share: set TRUNKLINE_STATE_KEY, or pass state_keys=. "
+            "a store needs a key that all workers share: set TRUNKLINE_STATE_KEY, or pass state_keys=. "
             'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
         )
-    opened = open_backplane(backplane, name=server.name) if isinstance(backplane, str) else backplane
+    opened = open_store(store, name=server.name) if isinstance(store, str) else store
     return SharedWorker(
         opened, SessionIds(_seal(server), now=time.time, random=os.urandom), now=time.time, random=os.urandom
     )
@@ -94,28 +94,28 @@ def _seal(server: Server) -> _Seal:
     return _Seal(server.seal.texts.for_purpose(_PURPOSE))
 
 
-async def check_backplane(server: Server, url: str) -> None:
-    """Check before anything is served that a backplane can be reached, and that its other workers have our keys.
+async def check_store(server: Server, url: str) -> None:
+    """Check before anything is served that a store can be reached, and that its other workers have our keys.
 
     Raises:
         ConfigError: it cannot be reached, or the keys differ.
     """
     make_worker(server, url)
-    backplane, seal = open_backplane(url, name=server.name), _seal(server)
+    store, seal = open_store(url, name=server.name), _seal(server)
     try:
-        await backplane.connect()
-        found = await backplane.get("keys")
+        await store.connect()
+        found = await store.get("keys")
         if found is not None and seal.open(found.decode()) is None:
             raise ConfigError(
-                f"another worker of the server {server.name!r} uses this backplane with other keys: set the same "
+                f"another worker of the server {server.name!r} uses this store with other keys: set the same "
                 "TRUNKLINE_STATE_KEY (or state_keys=) on every machine"
             )
         # Sealed anew with the first key at each start: after a rotation the old key can be removed.
-        await backplane.put("keys", seal.seal(b"keys").encode(), ttl=_KEYS_SECONDS)
-    except BackplaneUnavailable as error:
-        raise ConfigError(f"the backplane cannot be reached: {error.message}") from error
+        await store.put("keys", seal.seal(b"keys").encode(), ttl=_KEYS_SECONDS)
+    except StoreUnavailable as error:
+        raise ConfigError(f"the store cannot be reached: {error.message}") from error
     finally:
-        await backplane.aclose()
+        await store.aclose()
 
 
 class SharedServerAcceptor(ServerAcceptor):

@@ -18,13 +18,13 @@ from trunkline.errors import ConfigError
 if TYPE_CHECKING:
     import os
 
-    from trunkline.backplane.interface import Backplane
     from trunkline.extensions.tasks.backend import TaskBackend, TaskLimits
     from trunkline.protocol.caller import Caller, Session
     from trunkline.server.server import Server
     from trunkline.server.shared_state import SharedSeal
     from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tools import ToolDefinition
+    from trunkline.store.interface import Store
 
 __all__ = [
     "Sent",
@@ -75,7 +75,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a backplane.
+    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a store.
     lease: float = 30.0
     #: Seconds that a client without tasks waits before it gets a job to poll (``slow_calls="poll"``).
     poll_after: float = 20.0
@@ -127,11 +127,11 @@ class TaskService(Protocol):
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
 
-    def share(self, backplane: Backplane, seal: SharedSeal) -> None:
-        """Store tasks on a backplane from now on, sealed, unless the server was given a backend."""
+    def share(self, store: Store, seal: SharedSeal) -> None:
+        """Store tasks on a store from now on, sealed, unless the server was given a backend."""
 
     async def leave(self) -> None:
-        """Stop the running tasks that other workers can take over; called before the backplane is closed."""
+        """Stop the running tasks that other workers can take over; called before the store is closed."""
 
     def start(self) -> None:
         """Take over unfinished tasks of an earlier process; called in the event loop, may be called repeatedly."""

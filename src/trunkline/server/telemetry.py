@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING
 
-from trunkline.server.backplane_metrics import BackplaneMetrics
 from trunkline.server.dispatch import ServerConnection
+from trunkline.server.store_metrics import StoreMetrics
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.telemetry.listener import MetricsListener, parse_metrics_address
 from trunkline.telemetry.merged import MetricsReporter
@@ -77,7 +77,7 @@ class ServerMetrics:
         self._received = registry.counter("trunkline_received_bytes_total", "Bytes received from clients.")
         self._sent = registry.counter("trunkline_sent_bytes_total", "Bytes sent to clients.")
         self._tasks = registry.gauge("trunkline_tasks", "Tasks that run in this process, by state.", ("state",))
-        self._backplane = BackplaneMetrics(registry)
+        self._store = StoreMetrics(registry)
         started = registry.gauge(
             "process_start_time_seconds", "When the process began to serve, since the epoch.", merge="min"
         )
@@ -108,7 +108,7 @@ class ServerMetrics:
         self._sessions.set(sum(isinstance(each, ServerConnection) and each.session is not None for each in listeners))
         self._streams.set(sum(isinstance(each, SubscriptionStream) for each in listeners), ("listen",))
         self._streams.set(sum(len(each.open_responses.streams) for each in self.endpoints), ("sse",))
-        self._backplane.collect([each.worker.backplane for each in self.endpoints if each.worker is not None])
+        self._store.collect([each.worker.store for each in self.endpoints if each.worker is not None])
         states: dict[tuple[str, ...], float] = {}
         for server in self.servers:
             for state in () if server.tasks is None else server.tasks.states():

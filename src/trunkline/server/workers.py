@@ -1,8 +1,8 @@
 """``Server.run("http", workers=N)``: a supervisor, and the server in each of its workers.
 
-The workers share sessions of handshake clients, handles, tasks, large states and limits: through a backplane, or
+The workers share sessions of handshake clients, handles, tasks, large states and limits: through a store, or
 without one through a store of this machine, which a process beside the workers holds in memory. If that process is
-killed, it is started again, empty: what was shared is lost, as with a backplane that lost its writes.
+killed, it is started again, empty: what was shared is lost, as with a store that lost its writes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from trunkline.backplane.local_process import LocalStore
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options
+from trunkline.store.local_process import LocalStore
 from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
@@ -70,12 +70,12 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
     key = None if server.has_state_keys else secrets.token_hex(32)
 
-    store = None if given.get("backplane") is not None else LocalStore(READY)
+    store = None if given.get("store") is not None else LocalStore(READY)
 
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
         if store is not None:
-            own = {**own, "backplane": store.backplane(server.name)}
+            own = {**own, "store": store.store(server.name)}
         return _work(server, transport, own, connections, key)
 
     def all_started() -> None:
@@ -120,12 +120,12 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     """Check what can be checked before any worker starts, and bind the sockets."""
     if given.get("certfile") is not None:
         check_certificate(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
-    if given.get("backplane") is not None:
-        from trunkline.server.shared_sessions import check_backplane
+    if given.get("store") is not None:
+        from trunkline.server.shared_sessions import check_store
 
-        if not isinstance(given["backplane"], str):
-            raise ConfigError("with workers=, backplane= must be a URL: each worker opens its own connections")
-        await check_backplane(server, given["backplane"])
+        if not isinstance(given["store"], str):
+            raise ConfigError("with workers=, store= must be a URL: each worker opens its own connections")
+        await check_store(server, given["store"])
     return await bind(
         given.get("host", "127.0.0.1"),
         given.get("port", 8000),

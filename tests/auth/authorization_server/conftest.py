@@ -1,4 +1,4 @@
-"""Stories about the records of an authorization server are told twice: with its own, and those of a backplane."""
+"""Stories about the records of an authorization server are told twice: with its own, and those of a store."""
 
 from __future__ import annotations
 

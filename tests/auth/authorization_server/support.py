@@ -20,11 +20,11 @@ import pytest
 
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
 from trunkline.server.sealing import TextSeal
 from trunkline.server.shared_state import SharedSeal
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 __all__ = [
     "CALLBACK",
@@ -211,7 +211,7 @@ class Browser:
 S = TypeVar("S", bound=AuthorizationServer)
 #: Makes a server with these options, which is closed after the test.
 Start = Callable[..., AuthorizationServer]
-#: Whether servers store their records in a backplane; set by a fixture.
+#: Whether servers store their records in a store; set by a fixture.
 SHARED: ContextVar[bool] = ContextVar("shared", default=False)
 #: For tests of what does not depend on where the records are.
 OWN_RECORDS = pytest.mark.parametrize("records", ["own"], indirect=True)
@@ -219,7 +219,7 @@ KEYS = (b"k" * 32,)
 
 
 def value_seal() -> SharedSeal:
-    """Return what seals the values of a backplane."""
+    """Return what seals the values of a store."""
     return SharedSeal(TextSeal(KEYS, purpose=b"\x04", server="tests", random=os.urandom))
 
 
@@ -230,12 +230,12 @@ def make_server(**options: Any) -> AuthorizationServer:
 
 
 def in_turn(kind: Callable[..., S], given: Mapping[str, Any]) -> S:
-    """Make a server whose records are its own, or those of a backplane."""
+    """Make a server whose records are its own, or those of a store."""
     if not SHARED.get() or given["store"] != ":memory:":
         return kind(**given)
     server = kind(**{**given, "store": None})
-    store = MemoryStore(now=given.get("clock", time.time), random=os.urandom)
-    server._share(MemoryBackplane(store), value_seal())
+    contents = MemoryContents(now=given.get("clock", time.time), random=os.urandom)
+    server._share(MemoryEngine(contents), value_seal())
     return server
 
 

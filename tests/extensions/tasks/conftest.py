@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.backplane.conftest import own_redis, shared_redis, workers
+from tests.store.conftest import own_redis, shared_redis, workers
 
 __all__ = ["own_redis", "shared_redis", "workers"]

@@ -73,7 +73,7 @@ def fleet(folder: Path, url: str, count: int = 2, **options: Any) -> Iterator[Fl
     """Run so many machines."""
     with ExitStack() as stack:
         run = [
-            stack.enter_context(machine(program=PROGRAM, folder=str(folder), backplane=url, **options))
+            stack.enter_context(machine(program=PROGRAM, folder=str(folder), store=url, **options))
             for _ in range(count)
         ]
         yield Fleet(run, folder)

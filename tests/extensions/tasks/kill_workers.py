@@ -15,10 +15,10 @@ import aiohttp
 import msgspec
 from redis import Redis
 
-from tests.backplane.redis_server import RedisServer, redis_server
 from tests.extensions.tasks.fleet import PROGRAM, TaskClient
 from tests.extensions.tasks.kill import ANSWER_SECONDS, Killer, Report, Requester
 from tests.extensions.tasks.talk import FINISHED
+from tests.store.redis_server import RedisServer, redis_server
 from tests.transports.http.shared.machines import KEY, Machine, machine
 from trunkline import Server
 from trunkline.extensions import TaskRecord
@@ -52,7 +52,7 @@ class WorkerKiller(Killer):
     def _machine(self) -> Machine:
         options: dict[str, Any] = {
             "folder": str(self.folder),
-            "backplane": self._redis.url,
+            "store": self._redis.url,
             "lease": LEASE_SECONDS,
             "forever": True,
         }

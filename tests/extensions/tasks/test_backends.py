@@ -15,23 +15,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.extensions.tasks.records import RESULT, make_question, make_record
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.errors import TooManyRequests
 from trunkline.extensions import MemoryTaskBackend, SqliteTaskBackend, TaskBackend, TaskLimits, TaskRecord
-from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
 from trunkline.extensions.tasks.record import add_question, answer_questions, finish, keep_once, start_again
+from trunkline.extensions.tasks.store_backend import StoreTaskBackend
+from trunkline.store.interface import Store
+from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.testing.clock import FakeClock
 
 LIMITS = TaskLimits(per_caller=3, total=6)
 NO_LIMITS = TaskLimits()
 #: The backends whose clock can be moved on; that of a Redis cannot.
-WITH_CLOCK = pytest.mark.parametrize("kind", ["memory", "sqlite", "backplane"])
+WITH_CLOCK = pytest.mark.parametrize("kind", ["memory", "sqlite", "store"])
 
 
-@pytest.fixture(params=["memory", "sqlite", "backplane", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=["memory", "sqlite", "store", pytest.param("redis", marks=needs_redis)])
 def kind(request: pytest.FixtureRequest) -> str:
     """Return the kind of a backend: for one on Redis, its URL."""
     return str(request.getfixturevalue("shared_redis").url) if request.param == "redis" else str(request.param)
@@ -44,22 +44,22 @@ async def opened(kind: str, clock: FakeClock) -> AsyncIterator[TaskBackend]:
         backend: TaskBackend = MemoryTaskBackend(clock.now)
         if kind == "sqlite":
             backend = SqliteTaskBackend(Path(folder) / "tasks.sqlite", now=clock.now)
-        backplane: Backplane | None = None
-        if kind == "backplane":
-            backplane = MemoryBackplane(MemoryStore(now=clock.now, random=os.urandom))
+        store: Store | None = None
+        if kind == "store":
+            store = MemoryEngine(MemoryContents(now=clock.now, random=os.urandom))
         elif kind.startswith("redis:"):
-            from trunkline.backplane.redis import RedisBackplane
+            from trunkline.store.redis import RedisEngine
 
-            backplane = RedisBackplane(kind, name=os.urandom(8).hex())
-        if backplane is not None:
-            await backplane.connect()
-            backend = BackplaneTaskBackend(backplane, now=clock.now)
+            store = RedisEngine(kind, name=os.urandom(8).hex())
+        if store is not None:
+            await store.connect()
+            backend = StoreTaskBackend(store, now=clock.now)
         try:
             yield backend
         finally:
             await backend.aclose()
-            if backplane is not None:
-                await backplane.aclose()
+            if store is not None:
+                await store.aclose()
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -190,14 +190,14 @@ class Walk:
 
 @given(st.lists(operations, max_size=25))
 @settings(max_examples=60)
-async def test_memory_file_and_backplane_answer_as_the_model_does(walk: list[Operation]) -> None:
+async def test_memory_file_and_store_answer_as_the_model_does(walk: list[Operation]) -> None:
     clock = FakeClock()
     async with (
         opened("memory", clock) as memory,
         opened("sqlite", clock) as file,
-        opened("backplane", clock) as backplane,
+        opened("store", clock) as store,
     ):
-        await compare(walk, clock, [memory, file, backplane])
+        await compare(walk, clock, [memory, file, store])
 
 
 @needs_redis
@@ -270,7 +270,7 @@ async def test_the_limit_of_all_tasks_counts_finished_ones_until_their_time_is_o
         assert await backend.get("three") is not None
 
 
-@pytest.mark.parametrize("kind", ["memory", "backplane"])
+@pytest.mark.parametrize("kind", ["memory", "store"])
 async def test_memory_is_bounded_in_bytes(kind: str) -> None:
     clock, limits = FakeClock(), TaskLimits(memory_bytes=100)
     async with opened(kind, clock) as backend:

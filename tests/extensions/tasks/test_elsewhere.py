@@ -1,4 +1,4 @@
-"""Tasks that several processes share, in a file or on a backplane: what is done at another one than the runner."""
+"""Tasks that several processes share, in a file or on a store: what is done at another one than the runner."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.extensions.tasks.test_polling import job_of
 from tests.extensions.tasks.test_subscriptions import listen, told
 from tests.server.talk import accept, again
 from trunkline import Context, Server
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
 from trunkline.extensions import SqliteTaskBackend, TaskBackend, TaskOptions, TaskSettings
-from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+from trunkline.extensions.tasks.store_backend import StoreTaskBackend
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
 Pair = Callable[..., AbstractAsyncContextManager[tuple[TaskPeer, TaskPeer]]]
@@ -54,10 +54,10 @@ def make(backend: TaskBackend | Path, gate: Gate, **settings: Any) -> Server:
     return server
 
 
-@pytest.fixture(params=["file", "backplane"])
+@pytest.fixture(params=["file", "store"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
     """Return what connects a client to each of two servers that share their tasks; the first runs them."""
-    store = MemoryStore(now=time.time, random=os.urandom)
+    contents = MemoryContents(now=time.time, random=os.urandom)
 
     @asynccontextmanager
     async def connect(
@@ -65,8 +65,8 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
     ) -> AsyncIterator[tuple[TaskPeer, TaskPeer]]:
         async with AsyncExitStack() as stack:
             backends: list[Any] = [tmp_path / "t"] * 2
-            if request.param == "backplane":
-                backends = [BackplaneTaskBackend(MemoryBackplane(store), now=time.time) for _ in range(2)]
+            if request.param == "store":
+                backends = [StoreTaskBackend(MemoryEngine(contents), now=time.time) for _ in range(2)]
                 for backend in backends:
                     stack.push_async_callback(backend.aclose)
             servers = [make(backend, gate or Gate(), **settings) for backend in backends]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backplane.redis_server import needs_redis
 from tests.extensions.tasks.kill import kill_many_times
+from tests.store.redis_server import needs_redis
 from tests.support import run_async
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.extensions.tasks.patience import when_reachable
 
 
@@ -16,9 +16,9 @@ async def test_what_cannot_be_stored_for_a_long_time_is_dropped_and_logged(
 
     async def work() -> None:
         attempts.append(1)
-        raise BackplaneUnavailable("Redis did not answer")
+        raise StoreUnavailable("Redis did not answer")
 
-    with pytest.raises(BackplaneUnavailable):
+    with pytest.raises(StoreUnavailable):
         await when_reachable(work)
     assert len(attempts) > 1
     assert "could not be stored for 0.5 s and is dropped: Redis did not answer" in caplog.text
@@ -30,7 +30,7 @@ async def test_what_can_be_stored_again_is_stored() -> None:
     async def work() -> int:
         attempts.append(1)
         if len(attempts) < 3:
-            raise BackplaneUnavailable("Redis did not answer")
+            raise StoreUnavailable("Redis did not answer")
         return len(attempts)
 
     assert await when_reachable(work) == 3

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.cli.support import serving
 from tests.extensions.tasks.fleet import Fleet, eventually, fleet, task_client, text
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.shared.machines import KEY
 from trunkline import Client
 
@@ -206,7 +206,7 @@ async def test_the_tasks_of_a_server_started_by_the_command_are_in_redis(
 ) -> None:
     (tmp_path / "server.py").write_text(COMMAND)
     monkeypatch.setenv("TRUNKLINE_STATE_KEY", KEY)
-    arguments = ("server.py", "--http", "0", "--workers", "2", "--backplane", own_redis.url)
+    arguments = ("server.py", "--http", "0", "--workers", "2", "--store", own_redis.url)
     with serving(*arguments, cwd=tmp_path) as served:
         async with Client(served.url) as client:
             started = [await client.start_task("double", {"number": number}) for number in range(4)]

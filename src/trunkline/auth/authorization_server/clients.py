@@ -20,7 +20,7 @@ from trunkline.auth.authorization_server.web import OAuthError, RateLimiter
 from trunkline.errors import ConfigError, LinkError
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = [
     "AUTH_METHODS",
@@ -269,10 +269,10 @@ class ClientRegistry:
         machines = any("client_credentials" in each.grant_types for each in self._configured.values())
         return ["authorization_code", "refresh_token", *(["client_credentials"] if machines else [])]
 
-    def share(self, backplane: Backplane) -> None:
+    def share(self, store: Store) -> None:
         """Limit rates over all workers."""
         for limiter in (self._registering, self._fetching, self._fetching_all):
-            limiter.share(backplane)
+            limiter.share(store)
 
     async def find(self, client_id: str, *, address: str) -> OAuthClient:
         """Return a client by its id.

@@ -52,7 +52,7 @@ from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
     from trunkline.auth.sharing import ValueSeal
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = ["OAuthProxy", "ProxyOptions"]
 
@@ -142,9 +142,9 @@ class OAuthProxy(AuthorizationServer):
             self._prepare()
             self._store.rest()
 
-    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
-        """Store everything in a backplane; the provider's tokens are encrypted with the keys that all workers share."""
-        super()._share(backplane, seal)
+    def _share(self, store: Store, seal: ValueSeal) -> None:
+        """Store everything in a store; the provider's tokens are encrypted with the keys that all workers share."""
+        super()._share(store, seal)
         if not self._store.chosen:
             derived = [key.hex() for key in seal.derived_keys(b"oauth upstream")]
             self._upstream.use_keys(self._storage_key or derived, salt=self._settings.issuer)

@@ -3,7 +3,7 @@
 ``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs
 for the configured resources and no others, to clients that are configured, register themselves or are described by a
 client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file, or in the
-backplane of a server with several workers.
+store of a server with several workers.
 
 The class assembles the parts of this package and is their routing table. It is plain ASGI: mounted by ``routes`` beside
 an endpoint, or run as an application of its own.
@@ -35,12 +35,12 @@ from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore
 from trunkline.auth.authorization_server.token_endpoint import ASSERTION_ALGORITHMS, AccessTokens, TokenEndpoint
 from trunkline.auth.authorization_server.web import App, OAuthError, OAuthExchange, PageError, Receive, Scope, Send
 from trunkline.auth.verifiers import InvalidToken, bearer_token
-from trunkline.errors import BackplaneUnavailable, ConfigError
+from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
     from trunkline.auth.sharing import ValueSeal
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = ["AuthorizationServer"]
 
@@ -56,7 +56,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class AuthorizationServer:
     """Authorization server that issues the tokens its own MCP server accepts."""
 
-    #: What is stored must outlive the process, in a file where there is no lasting backplane.
+    #: What is stored must outlive the process, in a file where there is no lasting store.
     keeps_file = True
 
     def __init__(
@@ -72,7 +72,7 @@ class AuthorizationServer:
     ) -> None:
         """Open the store; nothing else is started.
 
-        ``store`` is an SQLite file. Without it, everything is stored in the backplane (``backplane=``) of the server
+        ``store`` is an SQLite file. Without it, everything is stored in the store (``store=``) of the server
         that this one authenticates for, or in ``authorization.db`` if there is none.
 
         ``issuer`` is published exactly as it is written. ``resource`` is the audience of tokens, by default
@@ -144,23 +144,23 @@ class AuthorizationServer:
             raise InvalidToken("The token was not issued here, has expired or was revoked")
         return principal
 
-    def _share(self, backplane: Backplane, seal: ValueSeal) -> None:
-        """Store everything in a backplane, so that several workers serve as one; called by a server that has one.
+    def _share(self, store: Store, seal: ValueSeal) -> None:
+        """Store everything in a store, so that several workers serve as one; called by a server that has one.
 
         A file that was chosen with ``store=`` stays in use: it serves the workers of one machine.
         """
         if self._store.chosen:
             log.warning(
                 "store= of the authorization server is a file of this machine: leave it out if other machines serve "
-                "too, so that everything is stored in the backplane"
+                "too, so that everything is stored in the store"
             )
             return
-        from trunkline.auth.authorization_server.shared_storage import BackplaneRecords
+        from trunkline.auth.authorization_server.shared_storage import StoreRecords
 
-        self._store.share(BackplaneRecords(backplane, seal, issuer=self._settings.issuer, clock=self._settings.clock))
-        self._registry.share(backplane)
+        self._store.share(StoreRecords(store, seal, issuer=self._settings.issuer, clock=self._settings.clock))
+        self._registry.share(store)
         if self._users is not None:
-            self._users.share(backplane)
+            self._users.share(store)
 
     # --- as an application -------------------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class _Endpoint:
         except OAuthError as fault:
             answered = {"error": fault.error, "error_description": fault.description}
             await exchange.answer_json(fault.status, answered, headers=fault.headers)
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             await self._unavailable(exchange)
 
     async def _unavailable(self, exchange: OAuthExchange) -> None:

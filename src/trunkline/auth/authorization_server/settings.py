@@ -27,7 +27,7 @@ from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = [
     "AuthenticateUser",
@@ -273,9 +273,9 @@ class RateLimitedSignIn:
         if isinstance(self._sign_in, _DevelopmentSignIn):
             self._sign_in.announce()
 
-    def share(self, backplane: Backplane) -> None:
+    def share(self, store: Store) -> None:
         """Limit the attempts at all workers together."""
-        self._attempts.share(backplane)
+        self._attempts.share(store)
 
     async def __call__(self, name: str, password: str, *, address: str) -> str | None:
         """Return the subject for a name and password, or None.

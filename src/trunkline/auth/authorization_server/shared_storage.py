@@ -1,8 +1,8 @@
-"""The records of an authorization server in a backplane, so that several workers and machines serve it together.
+"""The records of an authorization server in a store, so that several workers and machines serve it together.
 
-A record is sealed with the keys that all workers share and bound to its name: what the backplane holds can neither be
-read nor moved there. That something is used once is one step of the backplane. While it cannot be reached, nothing is
-issued and nothing is accepted. Loaded only if there is a backplane.
+A record is sealed with the keys that all workers share and bound to its name: what the store holds can neither be
+read nor moved there. That something is used once is one step of the store. While it cannot be reached, nothing is
+issued and nothing is accepted. Loaded only if there is a store.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from trunkline.auth.sharing import BackplaneLock, ValueSeal
-from trunkline.backplane.interface import Backplane, IndexLimits
-from trunkline.errors import BackplaneUnavailable
+from trunkline.auth.sharing import StoreLock, ValueSeal
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import IndexLimits, Store
 
-__all__ = ["BackplaneRecords"]
+__all__ = ["StoreRecords"]
 
 T = TypeVar("T", bound=Struct)
 
@@ -43,14 +43,12 @@ class _Stored(Struct, frozen=True, array_like=True):
     data: Raw
 
 
-class BackplaneRecords:
-    """Stores records in a backplane."""
+class StoreRecords:
+    """Stores records in a store."""
 
-    def __init__(
-        self, backplane: Backplane, seal: ValueSeal, *, issuer: str, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, store: Store, seal: ValueSeal, *, issuer: str, clock: Callable[[], float] = time.time) -> None:
         """Store the records of one issuer; ``clock`` returns wall time."""
-        self._backplane = backplane
+        self._store = store
         self._seal = seal
         self._prefix = f"oauth:{issuer}"
         self._clock = clock
@@ -60,14 +58,14 @@ class BackplaneRecords:
         self._listening = False
         #: How many revocations were announced, or may have been missed.
         self._heard = 0
-        backplane.on_new_generation(self._lost_writes)
+        store.on_new_generation(self._lost_writes)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
         """Store a record."""
         key, stored = self._key(kind, name), _Stored(until, False, Raw(msgspec.json.encode(record)))
-        await self._backplane.put(key, self._sealed(key, stored), ttl=self._ttl(until))
+        await self._store.put(key, self._sealed(key, stored), ttl=self._ttl(until))
         if kind in _LISTED:
             await self._index(kind, name, self._ttl(until), 0)
 
@@ -79,7 +77,7 @@ class BackplaneRecords:
         if most is not None and not await self._index(kind, name, ttl, most):
             return False
         stored = _Stored(until, False, Raw(msgspec.json.encode(record)))
-        return await self._backplane.put(key, self._sealed(key, stored), ttl=ttl, only_if_absent=True)
+        return await self._store.put(key, self._sealed(key, stored), ttl=ttl, only_if_absent=True)
 
     async def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
         """Return a record."""
@@ -126,21 +124,21 @@ class BackplaneRecords:
         key = self._key(kind, name)
         before, stored = await self._read(key)
         # Replaced, not deleted: of two workers only one replaces what it has read.
-        dropped = stored is not None and await self._backplane.replace(key, before, _REVOKED, ttl=1.0)
-        await self._backplane.index(name, into={}, out_of=[self._all(kind)], ttl=1.0)
+        dropped = stored is not None and await self._store.replace(key, before, _REVOKED, ttl=1.0)
+        await self._store.index(name, into={}, out_of=[self._all(kind)], ttl=1.0)
         return dropped
 
     async def revoke(self, kind: str, name: str, *, until: float) -> None:
         """Delete a record, let no record of this name be added before ``until``, and notify all workers."""
         self._grants.pop(f"{kind}\n{name}", None)
-        await self._backplane.put(self._key(kind, name), _REVOKED, ttl=self._ttl(until))
-        await self._backplane.publish(_CHANNEL, f"{kind}\n{name}".encode())
+        await self._store.put(self._key(kind, name), _REVOKED, ttl=self._ttl(until))
+        await self._store.publish(_CHANNEL, f"{kind}\n{name}".encode())
 
     async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
         """Return all records of a kind that can be listed."""
         assert kind in _LISTED
         found: list[tuple[str, T, float]] = []
-        for name in await self._backplane.members(self._all(kind)):
+        for name in await self._store.members(self._all(kind)):
             _, stored = await self._read(self._key(kind, name))
             if stored is not None and stored.until > now:
                 found.append((name, msgspec.json.decode(stored.data, type=of), stored.until))
@@ -152,10 +150,10 @@ class BackplaneRecords:
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         """Return a lock between all workers."""
-        return BackplaneLock(self._backplane, f"{self._prefix}:{name}")
+        return StoreLock(self._store, f"{self._prefix}:{name}")
 
     def close(self) -> None:
-        """Do nothing: the backplane is not ours."""
+        """Do nothing: the store is not ours."""
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -171,13 +169,13 @@ class BackplaneRecords:
     async def _index(self, kind: str, name: str, ttl: float, most: int) -> bool:
         """Add a record to the index of its kind, or renew it there; return False if there are too many."""
         into = {self._all(kind): IndexLimits(members=most)}
-        return await self._backplane.index(name, into=into, ttl=ttl) is None
+        return await self._store.index(name, into=into, ttl=ttl) is None
 
     def _sealed(self, key: str, stored: Struct) -> bytes:
         return self._seal.seal(msgspec.json.encode(stored), binding=key.encode()).encode()
 
     async def _read(self, key: str) -> tuple[bytes, _Stored | None]:
-        found = await self._backplane.get(key)
+        found = await self._store.get(key)
         if not found:
             return b"", None
         plain = self._seal.open(found.decode(), binding=key.encode())
@@ -190,9 +188,9 @@ class BackplaneRecords:
             after = None if stored is None else change(stored)
             if after is None:
                 return False
-            if await self._backplane.replace(key, before, self._sealed(key, after), ttl=self._ttl(after.until)):
+            if await self._store.replace(key, before, self._sealed(key, after), ttl=self._ttl(after.until)):
                 return True
-        raise BackplaneUnavailable("a record is being changed by too many requests at once")
+        raise StoreUnavailable("a record is being changed by too many requests at once")
 
     # --- what other workers announce ---------------------------------------------------------------------------------
 
@@ -200,8 +198,8 @@ class BackplaneRecords:
         """Subscribe to revocations of grants; without the subscription no grant is cached."""
         if not self._listening:
             try:
-                await self._backplane.subscribe(_CHANNEL, self._revoked, missed=self._forget)
-            except BackplaneUnavailable:
+                await self._store.subscribe(_CHANNEL, self._revoked, missed=self._forget)
+            except StoreUnavailable:
                 return
             self._listening = True
 
@@ -214,6 +212,6 @@ class BackplaneRecords:
         self._grants.pop(message.decode("utf-8", "replace"), None)
 
     def _lost_writes(self, _: str) -> None:
-        """Called when the backplane no longer knows all that was used or revoked."""
+        """Called when the store no longer knows all that was used or revoked."""
         self._forget()
         self.known_since = self._clock()

@@ -2,7 +2,7 @@
 
 Frozen records with an expiry, and the seal of requests that travel in a page. Secrets are not stored: a code, refresh
 token, cookie or client secret is stored under its digest. The records are in one SQLite file, or, if several workers
-share a backplane, there (``shared_storage``). Writes to the file do not wait for the disk (WAL,
+share a store, there (``shared_storage``). Writes to the file do not wait for the disk (WAL,
 ``synchronous=NORMAL``), so they are short enough for the event loop; after a power loss the last moment may be missing,
 never more. Several processes may share the file.
 """
@@ -283,7 +283,7 @@ def _make_private(path: str) -> None:
 
 
 class RecordEngine(Protocol):
-    """Where records are stored; each method may raise ``BackplaneUnavailable`` if that is outside of this machine."""
+    """Where records are stored; each method may raise ``StoreUnavailable`` if that is outside of this machine."""
 
     #: Since when all that was stored is known; what was to be used once and is older counts as used.
     known_since: float

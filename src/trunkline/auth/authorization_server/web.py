@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = ["App", "OAuthError", "OAuthExchange", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
 
@@ -227,31 +227,31 @@ _REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addr
 class RateLimiter:
     """Counts events by key, and reports when there are too many: in this process, or over all workers."""
 
-    __slots__ = ("_backplane", "_clock", "_counts", "_most", "_name", "_seconds", "_window")
+    __slots__ = ("_clock", "_counts", "_most", "_name", "_seconds", "_store", "_window")
 
     def __init__(self, name: str, most: int, seconds: float, *, clock: Callable[[], float]) -> None:
         """Allow ``most`` events in ``seconds`` seconds; ``name`` says of what."""
         self._name = name
-        self._backplane: Backplane | None = None
+        self._store: Store | None = None
         self._most = most
         self._seconds = seconds
         self._clock = clock
         self._window = -1
         self._counts: dict[str, int] = {}
 
-    def share(self, backplane: Backplane) -> None:
-        """Count in a backplane, for all workers."""
-        self._backplane = backplane
+    def share(self, store: Store) -> None:
+        """Count in a store, for all workers."""
+        self._store = store
 
     async def count(self, key: str) -> int:
         """Count an event; return the seconds to wait if the limit is exceeded, else 0.
 
         Raises:
-            BackplaneUnavailable: the events of all workers cannot be counted now.
+            StoreUnavailable: the events of all workers cannot be counted now.
         """
-        if self._backplane is not None:
+        if self._store is not None:
             rate = self._most / self._seconds
-            return math.ceil(await self._backplane.admit(self._key(key), rate=rate, burst=self._most))
+            return math.ceil(await self._store.admit(self._key(key), rate=rate, burst=self._most))
         spent = self._current().get(key, 0) + 1
         if len(self._counts) < _REMEMBERED or key in self._counts:
             self._counts[key] = spent
@@ -260,8 +260,8 @@ class RateLimiter:
     async def forgive(self, key: str) -> None:
         """Reset the count of a key."""
         self._counts.pop(key, None)
-        if self._backplane is not None:
-            await self._backplane.delete(self._key(key))
+        if self._store is not None:
+            await self._store.delete(self._key(key))
 
     def _key(self, key: str) -> str:
         # Names and addresses of users are not stored.

@@ -10,7 +10,7 @@ import click
 
 from trunkline.cli.announcement import announce_address, announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.options import BACKPLANE, backplane_of_environment, http_option, rate_limit_option
+from trunkline.cli.options import STORE, http_option, rate_limit_option, store_of_environment
 from trunkline.cli.targets import load_installed_server, load_server
 from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress
@@ -30,7 +30,7 @@ Examples:
   trunkline run -m weather.server --http 8000 --reload
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
-  trunkline run weather.py --http 8000 --workers 4 --backplane redis://127.0.0.1:6379/0
+  trunkline run weather.py --http 8000 --workers 4 --store redis://127.0.0.1:6379/0
   trunkline run --compat server_for_fastmcp.py
   trunkline run --compat -m some_server --option
   trunkline run --compat -- mcp-server-time --local-timezone Europe/Berlin
@@ -71,10 +71,10 @@ class _RunCommand(click.Command):
 @click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Serve with N worker processes. Needs --http.")
 @click.option(
-    "--backplane",
+    "--store",
     metavar="URL",
     help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
-    f"Also: {BACKPLANE}.",
+    f"Also: {STORE}.",
 )
 @rate_limit_option
 @click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
@@ -93,7 +93,7 @@ def command(
     allowed_host: tuple[str, ...],
     allow_unauthenticated: bool,
     workers: int | None,
-    backplane: str | None,
+    store: str | None,
     rate_limit: str | None,
     no_sse: bool,
     metrics: str | None,
@@ -125,7 +125,7 @@ def command(
         "allowed_hosts": allowed_host or None,
         "allow_unauthenticated": allow_unauthenticated or None,
         "workers": workers,
-        "backplane": backplane or backplane_of_environment(address),
+        "store": store or store_of_environment(address),
         "rate_limit": rate_limit,
         "sse": False if no_sse else None,
     }
@@ -222,10 +222,10 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         from trunkline.cli.ui.output import print_notice
 
         announce(origin)
-        if given.get("backplane") is None and server.http_options.get("backplane") is None:
+        if given.get("store") is None and server.http_options.get("store") is None:
             print_notice(
                 f"{options['workers']} workers share sessions, handles and tasks until this process ends; to keep them "
-                "longer, or for several machines, give --backplane redis://..."
+                "longer, or for several machines, give --store redis://..."
             )
 
     run_workers(server, "http", {**given, "started": started})

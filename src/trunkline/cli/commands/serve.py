@@ -10,14 +10,14 @@ import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import (
-    BACKPLANE,
+    STORE,
     approval_option,
-    backplane_of_environment,
     config_option,
     http_option,
     policy_options,
     rate_limit_option,
     read_policy_options,
+    store_of_environment,
 )
 from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress, parse_listen_address
@@ -62,7 +62,7 @@ _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: Options that need ``--http``.
 _HTTP_ONLY = (
     *("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience"),
-    *("rate_limit", "workers", "backplane"),
+    *("rate_limit", "workers", "store"),
 )
 #: Command-line options that the gateway has under the same names.
 _GATEWAY_OPTIONS = ("concurrent", "search", "slow_calls", "task_after", "tasks_file")
@@ -122,10 +122,10 @@ _WAIT_SECONDS = 4.0  # Some clients give up after five seconds.
     help="Serve with N worker processes; each stdio server still runs once. Needs --http.",
 )
 @click.option(
-    "--backplane",
+    "--store",
     metavar="URL",
     help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
-    f"Also: {BACKPLANE}.",
+    f"Also: {STORE}.",
 )
 @click.option(
     "--console",
@@ -184,15 +184,15 @@ def command(
         verbose=given["verbose"] > 0,
         console=console,
     )
-    workers, backplane = settings.get("workers", 1), settings.get("backplane") or backplane_of_environment(address)
-    if address is None or (workers == 1 and backplane is None):
+    workers, store = settings.get("workers", 1), settings.get("store") or store_of_environment(address)
+    if address is None or (workers == 1 and store is None):
         run_gateway(whole)
         return Exit.OK
     if console is not None:
         raise click.UsageError(_no_console(config))
     from trunkline.cli.gateway_workers import run_gateway_workers
 
-    run_gateway_workers(whole, workers, backplane)
+    run_gateway_workers(whole, workers, store)
     return Exit.OK
 
 
@@ -200,8 +200,8 @@ def _no_console(config: tuple[str, ...]) -> str:
     """Return why there is no console beside several workers, and the commands that work."""
     files = shlex.join(part for file in config for part in ("-c", file))
     return (
-        "--console cannot be combined with --workers or --backplane: the calls, questions and traffic that it shows "
-        "are spread over the workers. Serve with one process (leave --workers and --backplane out), or look at the "
+        "--console cannot be combined with --workers or --store: the calls, questions and traffic that it shows "
+        "are spread over the workers. Serve with one process (leave --workers and --store out), or look at the "
         f"same configuration beside the gateway with: {' '.join(filter(None, ('trunkline console', files)))}. That "
         "starts servers of its own, and does not show the questions of the gateway's clients."
     )

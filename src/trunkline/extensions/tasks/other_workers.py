@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.extensions.tasks.backend import SharedTaskBackend, TaskBackend
 from trunkline.extensions.tasks.other_processes import OtherProcesses, apply_changes
 from trunkline.extensions.tasks.patience import when_reachable
@@ -151,7 +151,7 @@ class OtherWorkers:
         try:
             while run.message is not None and run.message != told and not run.settled:
                 told = run.message
-                with suppress(BackplaneUnavailable):
+                with suppress(StoreUnavailable):
                     await self._backend.set_message(id, told)
                 await asyncio.sleep(_MESSAGE_SECONDS)
         finally:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 
 __all__ = ["when_reachable"]
 
@@ -24,7 +24,7 @@ async def when_reachable(work: Callable[[], Awaitable[T]], *, seconds: float | N
     """Call ``work``; retry while the backend cannot be reached, for up to ``seconds``, by default for a day.
 
     Raises:
-        BackplaneUnavailable: the time is up.
+        StoreUnavailable: the time is up.
     """
     loop, pause = asyncio.get_running_loop(), _PAUSE
     patience = _PATIENCE_SECONDS if seconds is None else seconds
@@ -32,7 +32,7 @@ async def when_reachable(work: Callable[[], Awaitable[T]], *, seconds: float | N
     while True:
         try:
             return await work()
-        except BackplaneUnavailable as error:
+        except StoreUnavailable as error:
             if loop.time() + pause > until:
                 if seconds is None:
                     log.error(

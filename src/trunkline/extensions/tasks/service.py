@@ -20,7 +20,7 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import BackplaneUnavailable, MethodNotFound, RequestFailed
+from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
 from trunkline.extensions.tasks.backend import Change, TaskBackend, TaskLimits, open_backend
 from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange, UnconnectedLink
 from trunkline.extensions.tasks.keep_alive import KeepAlive
@@ -52,8 +52,8 @@ from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tools import ToolDefinition
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
     from trunkline.server.shared_state import SharedSeal
+    from trunkline.store.interface import Store
 
 __all__ = ["Tasks", "make_service"]
 
@@ -105,12 +105,12 @@ class Tasks:
         #: Bytes of outcomes that wait until the backend can be reached again.
         self._unstored = 0
 
-    def share(self, backplane: Backplane, seal: SharedSeal) -> None:
-        """Store tasks on a backplane from now on, sealed, unless the server was given a backend."""
-        if self.settings.backend is None and getattr(self.backend, "backplane", None) is not backplane:
-            from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
+    def share(self, store: Store, seal: SharedSeal) -> None:
+        """Store tasks on a store from now on, sealed, unless the server was given a backend."""
+        if self.settings.backend is None and getattr(self.backend, "store", None) is not store:
+            from trunkline.extensions.tasks.store_backend import StoreTaskBackend
 
-            self.backend = BackplaneTaskBackend(backplane, seal, now=lambda: self.now(), lease=self.settings.lease)
+            self.backend = StoreTaskBackend(store, seal, now=lambda: self.now(), lease=self.settings.lease)
             self._others, self._place = other_runners(self), None
 
     async def leave(self) -> None:
@@ -370,7 +370,7 @@ class Tasks:
             await self.backend.create(record, self.limits)
         except BaseException as error:
             del self.runs[record.id]
-            if isinstance(error, asyncio.CancelledError | BackplaneUnavailable):
+            if isinstance(error, asyncio.CancelledError | StoreUnavailable):
                 # It may be stored already, but its caller will never get its id.
                 self.spawn(self._discard(record))
             raise
@@ -415,11 +415,11 @@ class Tasks:
         """Apply a change that the handler makes; while the backend cannot be reached, wait.
 
         Raises:
-            BackplaneUnavailable: the outcomes that wait already are too large to keep one of this size too.
+            StoreUnavailable: the outcomes that wait already are too large to keep one of this size too.
         """
         try:
             return await self.change(run, change)
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             if self._unstored + size > self.limits.memory_bytes:
                 raise
         self._unstored += size

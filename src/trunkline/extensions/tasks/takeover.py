@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import BackplaneUnavailable, RequestFailed
+from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.extensions.tasks.backend import Change
 from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange
 from trunkline.extensions.tasks.outcome import ending
@@ -30,7 +30,7 @@ async def take_over(tasks: Tasks, runner: str) -> None:
     """Take over unfinished tasks of ended runners; a backend that cannot be used is reported, not raised."""
     try:
         taken = await tasks.backend.claim(runner)
-    except BackplaneUnavailable as error:
+    except StoreUnavailable as error:
         log.debug("the tasks of other workers cannot be taken over now: %s", error.message)
         return
     except Exception:
@@ -48,7 +48,7 @@ async def _fail(tasks: Tasks, record: TaskRecord) -> None:
     change = ending(RequestFailed("Internal error"), record, tasks.now(), None)
     try:
         await tasks.backend.update(record.id, change)
-    except BackplaneUnavailable:
+    except StoreUnavailable:
         # In the background: there may be others to run.
         tasks.spawn(_update(tasks, record, change))
 

@@ -291,7 +291,7 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: W
             allowed_origins=options.get("allowed_origins", ()),
             resource=options.get("resource") if name is None else None,
             rate_limit=options.get("rate_limit"),
-            backplane=None if worker is None else worker.share(gateway),  # type: ignore[arg-type]  # or an open one
+            store=None if worker is None else worker.share(gateway),  # type: ignore[arg-type]  # or an open one
         )
         if worker is not None:
             # From here on the broker may have this worker announce changed lists, before it has served a request.

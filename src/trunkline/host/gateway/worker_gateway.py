@@ -1,10 +1,10 @@
 """The gateway in one of several workers: what belongs to a client is the same at all of them.
 
-The taint of a handshake session and the answers given for it are kept in the backplane: loaded before each request of
+The taint of a handshake session and the answers given for it are kept in the store: loaded before each request of
 the session, and saved before its result leaves, so that the next request finds them whichever worker it reaches. An
 answer for so many uses is counted there at each use.
 Changed lists are announced once, when every worker has them: each worker reports them to the broker. Calls per minute
-are counted in the backplane; concurrent calls are counted by each worker.
+are counted in the store; concurrent calls are counted by each worker.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.backplane.interface import Backplane
 from trunkline.connection import Exchange
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.host.authorization.grants import Grant
 from trunkline.host.gateway.gateway import Gateway
 from trunkline.host.requester import Requester
@@ -31,6 +30,7 @@ from trunkline.host.upstreams.broker.worker import BrokerConnection
 from trunkline.protocol.caller import Caller, Session
 from trunkline.server.handlers import session_of
 from trunkline.server.subscriptions import ChangeListener
+from trunkline.store.interface import Store
 
 __all__ = ["SharedSession", "WorkerGateway"]
 
@@ -52,17 +52,17 @@ class WorkerGateway(Gateway):
     """A gateway among several workers."""
 
     broker: BrokerConnection | None = None
-    backplane: Backplane | None = None
+    store: Store | None = None
 
     def __init__(self, *given: Any, **options: Any) -> None:
         """Serve a host; see ``Gateway``."""
         self._subscribing: set[asyncio.Task[None]] = set()
         super().__init__(*given, **options)
 
-    def share(self, broker: BrokerConnection, backplane: Backplane) -> None:
+    def share(self, broker: BrokerConnection, store: Store) -> None:
         """Share sessions and changes with the other workers."""
         self.broker = broker
-        self.backplane = backplane
+        self.store = store
         self.sessions.is_shared = True
         broker.announcers[self.name] = self._announce
         self.hub.on_join = self._joined
@@ -72,8 +72,8 @@ class WorkerGateway(Gateway):
         if self.broker is not None:
             self.broker.announcers.pop(self.name, None)
         await super().aclose()
-        if self.backplane is not None:
-            await self.backplane.aclose()
+        if self.store is not None:
+            await self.store.aclose()
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class WorkerGateway(Gateway):
         session = self.sessions.session(exchange)
         if self.options.per_minute is not None:
             await self._admit(session)
-        if caller.session is None or self.backplane is None:
+        if caller.session is None or self.store is None:
             return await super()._run_for(exchange, server, work)
         shared = self._shared(session)
         await shared.load()
@@ -106,7 +106,7 @@ class WorkerGateway(Gateway):
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session, own = self.sessions.session(exchange), session_of(exchange)
-        if own.store is None or self.backplane is None:
+        if own.store is None or self.store is None:
             return await super()._sets_level(exchange, params)
         shared = self._shared(session)
         await shared.load()
@@ -124,7 +124,7 @@ class WorkerGateway(Gateway):
 
     def _follow_resources(self, session: Session) -> None:
         """Subscribe at the servers to what a session subscribed to at another worker, which may have ended."""
-        if session.subscriptions and not self.subscriptions.has(session) and self.backplane is not None:
+        if session.subscriptions and not self.subscriptions.has(session) and self.store is not None:
             caller = session.caller
             work = self.subscriptions.subscribe(
                 session, self.sessions.of_caller(caller), caller, uris=lambda: session.subscriptions, added=()
@@ -134,19 +134,19 @@ class WorkerGateway(Gateway):
             task.add_done_callback(self._subscribing.discard)
 
     async def _admit(self, session: HostSession) -> None:
-        """Count a call against the limit of its caller, for all workers; without a backplane for this one alone.
+        """Count a call against the limit of its caller, for all workers; without a store for this one alone.
 
         Raises:
             TooManyRequests: the caller made too many calls in the last minute.
         """
         budget, per_minute = session.budget, self.options.per_minute
         assert per_minute is not None
-        assert self.backplane is not None
+        assert self.store is not None
         principal = None if session.principal is None else session.principal.identity
         who = session.shared_key if principal is None else _digest([self.options.profile, principal])
         try:
-            wait = await self.backplane.admit(f"rate:{who}", rate=per_minute / 60, burst=max(1, int(per_minute)))
-        except BackplaneUnavailable:
+            wait = await self.store.admit(f"rate:{who}", rate=per_minute / 60, burst=max(1, int(per_minute)))
+        except StoreUnavailable:
             budget.counted_elsewhere = False
             return
         budget.counted_elsewhere = True
@@ -156,23 +156,23 @@ class WorkerGateway(Gateway):
     def _shared(self, session: HostSession) -> SharedSession:
         shared: SharedSession | None = session.shared
         if shared is None:
-            assert self.backplane is not None
-            shared = session.shared = SharedSession(session, self.backplane)
+            assert self.store is not None
+            shared = session.shared = SharedSession(session, self.store)
             session.grants.count_use = shared.count_use
         return shared
 
 
 class SharedSession:
-    """What all workers know of a session: a value in the backplane that is changed only by compare-and-set.
+    """What all workers know of a session: a value in the store that is changed only by compare-and-set.
 
     Several requests of the session may run at this worker at once. What each of them adds is merged with what other
     workers have saved.
     """
 
-    def __init__(self, session: HostSession, backplane: Backplane) -> None:
+    def __init__(self, session: HostSession, store: Store) -> None:
         """Share a session; nothing is loaded yet."""
         self._session = session
-        self._backplane = backplane
+        self._store = store
         self._key = f"host-session:{session.shared_key}"
         #: The value as it was last read or written.
         self._stored: bytes | None = None
@@ -182,7 +182,7 @@ class SharedSession:
         """Load what other workers know.
 
         Raises:
-            BackplaneUnavailable: it cannot be loaded: the session might be tainted.
+            StoreUnavailable: it cannot be loaded: the session might be tainted.
         """
         async with self._lock:
             await self._read()
@@ -191,7 +191,7 @@ class SharedSession:
         """Save what was added here, unless nothing was; changes of other workers meanwhile are kept.
 
         Raises:
-            BackplaneUnavailable: it cannot be saved.
+            StoreUnavailable: it cannot be saved.
         """
         async with self._lock:
             for _ in range(_ATTEMPTS):
@@ -205,7 +205,7 @@ class SharedSession:
         """Use a grant once, for all workers; return False if it is used up or revoked.
 
         Raises:
-            BackplaneUnavailable: it is unknown now whether a use is left.
+            StoreUnavailable: it is unknown now whether a use is left.
         """
         async with self._lock:
             for _ in range(_ATTEMPTS):
@@ -222,7 +222,7 @@ class SharedSession:
         raise _too_many_changes()
 
     async def _read(self) -> None:
-        found = await self._backplane.get(self._key)
+        found = await self._store.get(self._key)
         before, self._stored = _decoded(self._stored), found
         self._apply(before, _decoded(found))
 
@@ -230,9 +230,9 @@ class SharedSession:
         """Replace the stored value; ``own`` is the state of the session that ``after`` was made from."""
         data = msgspec.msgpack.encode(after)
         if self._stored is None:
-            saved = await self._backplane.put(self._key, data, ttl=_SECONDS, only_if_absent=True)
+            saved = await self._store.put(self._key, data, ttl=_SECONDS, only_if_absent=True)
         else:
-            saved = await self._backplane.replace(self._key, self._stored, data, ttl=_SECONDS)
+            saved = await self._store.replace(self._key, self._stored, data, ttl=_SECONDS)
         if saved:
             self._stored = data
             # A request may have changed the session meanwhile.
@@ -247,8 +247,8 @@ class SharedSession:
         session.log_level = merged.log_level
 
 
-def _too_many_changes() -> BackplaneUnavailable:
-    return BackplaneUnavailable("too many workers change one session at the same time; try again")
+def _too_many_changes() -> StoreUnavailable:
+    return StoreUnavailable("too many workers change one session at the same time; try again")
 
 
 def _decoded(found: bytes | None) -> _SessionState:

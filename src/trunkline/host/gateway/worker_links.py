@@ -1,4 +1,4 @@
-"""What connects a worker of a gateway to the others: connections of the supervisor, the broker, the backplane."""
+"""What connects a worker of a gateway to the others: connections of the supervisor, the broker, the store."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.local import LocalBackplane
-from trunkline.backplane.open import open_backplane
 from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, open_stream
 from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
+from trunkline.store.interface import Store
+from trunkline.store.local import LocalEngine
+from trunkline.store.open import open_store
 
 if TYPE_CHECKING:
     from trunkline.host.core import HostCore
@@ -32,7 +32,7 @@ class WorkerLinks:
         *,
         reports: socket.socket | None = None,
     ) -> None:
-        """Set the supervisor's socket, the broker, and the URL of the backplane; None for that of the broker.
+        """Set the supervisor's socket, the broker, and the URL of the store; None for that of the broker.
 
         On ``reports`` the worker reports its metrics to the supervisor.
         """
@@ -49,32 +49,32 @@ class WorkerLinks:
 
         return WorkerGateway
 
-    def open_backplane(self, name: str) -> Backplane:
-        """Return a connection to the backplane; ``name`` separates its keys from those of others."""
+    def open_store(self, name: str) -> Store:
+        """Return a connection to the store; ``name`` separates its keys from those of others."""
         if self.url is not None:
-            return open_backplane(self.url, name=name)
-        return LocalBackplane(lambda: open_stream(self.broker.path, Hello(open="backplane")), name=name)
+            return open_store(self.url, name=name)
+        return LocalEngine(lambda: open_stream(self.broker.path, Hello(open="store")), name=name)
 
-    def share(self, gateway: Gateway) -> Backplane:
-        """Share the sessions and changes of a gateway with other workers; return the backplane of its endpoint."""
+    def share(self, gateway: Gateway) -> Store:
+        """Share the sessions and changes of a gateway with other workers; return the store of its endpoint."""
         from trunkline.host.gateway.worker_gateway import WorkerGateway
 
         assert isinstance(gateway, WorkerGateway)
-        gateway.share(self.broker, self.open_backplane(f"{gateway.name}/host"))
-        return self.open_backplane(gateway.name)
+        gateway.share(self.broker, self.open_store(f"{gateway.name}/host"))
+        return self.open_store(gateway.name)
 
     async def start(self, core: HostCore, gateways: list[Gateway]) -> None:
         """Connect, so that parked calls are found at other workers.
 
         Raises:
-            ConfigError: the backplane cannot be reached, or other workers have other keys.
+            ConfigError: the store cannot be reached, or other workers have other keys.
         """
-        from trunkline.server.shared_sessions import check_backplane
+        from trunkline.server.shared_sessions import check_store
 
         if self.url is not None:
             for gateway in gateways:
-                await check_backplane(gateway, self.url)
-        self._parked = ParkedElsewhere(self.open_backplane("trunkline/parked"), core.parking, random=os.urandom)
+                await check_store(gateway, self.url)
+        self._parked = ParkedElsewhere(self.open_store("trunkline/parked"), core.parking, random=os.urandom)
         await self._parked.start()
 
     async def aclose(self) -> None:

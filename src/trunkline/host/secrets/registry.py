@@ -174,7 +174,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 LOGGERS: tuple[str, ...] = (
     "trunkline",
     "trunkline.auth",
-    "trunkline.backplane",
+    "trunkline.store",
     "trunkline.console",
     "trunkline.host",
     "trunkline.host.chat",

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from tests.host.gateway.support import allow, until
 from tests.host.gateway.workers.gateway_process import KEY, PROGRAM
 from trunkline import Client
-from trunkline.backplane.memory import MemoryStore
 from trunkline.errors import ServerUnavailable, TooManyRequests
 from trunkline.host.gateway.app import GatewayApp, _application
 from trunkline.host.gateway.worker_links import WorkerLinks
@@ -34,6 +33,7 @@ from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, BrokeredProcesses
 from trunkline.host.upstreams.supervision.clients import make_client
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
+from trunkline.store.memory import MemoryContents
 
 Entries = dict[str, dict[str, Any]]
 SECONDS = 60.0
@@ -81,8 +81,8 @@ async def stage(entries: Entries, folder: Path, count: int = 2) -> AsyncIterator
     common: dict[str, Any] = {"policy": allow(*entries), "audit": False, "wait_seconds": SECONDS}
     async with opened(processes, entries, folder=folder / "owner", **common) as owner:
         bound = asyncio.Event()
-        store = MemoryStore(now=time.time, random=os.urandom)
-        broker = Broker(owner._open.core, processes, store)
+        contents = MemoryContents(now=time.time, random=os.urandom)
+        broker = Broker(owner._open.core, processes, contents)
         serving = asyncio.create_task(broker.serve(path, bound.set))
         await bound.wait()
         connections = [BrokerConnection(path) for _ in range(count)]

@@ -162,7 +162,7 @@ def test_options_that_cannot_be_combined_are_rejected(
     no_console = refused("--http", "0", "--console")
     assert "--console cannot be combined with --workers" in no_console
     assert f"trunkline console -c {file}" in " ".join(no_console.split())
-    assert "TRUNKLINE_STATE_KEY" in refused("--http", "0", "--backplane", "redis://127.0.0.1:1/0")
+    assert "TRUNKLINE_STATE_KEY" in refused("--http", "0", "--store", "redis://127.0.0.1:1/0")
 
 
 def _alive(processes: list[psutil.Process]) -> list[psutil.Process]:

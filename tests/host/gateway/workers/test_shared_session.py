@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.host.authorization.approval import Approver
 from trunkline.host.authorization.grants import Grant, make_grant
 from trunkline.host.authorization.policy.decisions import Act, Decision
 from trunkline.host.gateway.worker_gateway import SharedSession
 from trunkline.host.session import HostSession
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 ACT = Act(kind="tool", server="files", name="write", pin="1", arguments={})
 ASK = Decision(effect="ask", rule="test", reason="test")
 
 
-def new_store() -> MemoryStore:
+def new_store() -> MemoryContents:
     """Return what the workers share."""
-    return MemoryStore(now=time.time, random=os.urandom)
+    return MemoryContents(now=time.time, random=os.urandom)
 
 
-async def session_at_worker(store: MemoryStore) -> tuple[HostSession, SharedSession]:
+async def session_at_worker(contents: MemoryContents) -> tuple[HostSession, SharedSession]:
     """Return the session as a worker has it."""
-    session, backplane = HostSession(now=time.monotonic), MemoryBackplane(store)
-    await backplane.connect()
+    session, store = HostSession(now=time.monotonic), MemoryEngine(contents)
+    await store.connect()
     session.share("key" * 20, is_session=True)
-    session.shared = SharedSession(session, backplane)
+    session.shared = SharedSession(session, store)
     session.grants.count_use = session.shared.count_use
     return session, session.shared
 
@@ -48,8 +48,8 @@ async def is_allowed(session: HostSession) -> bool:
 
 
 async def test_a_grant_for_one_use_is_used_once_by_requests_at_the_same_time() -> None:
-    store = new_store()
-    (one, own), (other, elsewhere) = await session_at_worker(store), await session_at_worker(store)
+    contents = new_store()
+    (one, own), (other, elsewhere) = await session_at_worker(contents), await session_at_worker(contents)
     one.grants.add(granted(uses=1))
     await own.save()
 
@@ -69,8 +69,8 @@ async def test_a_grant_for_one_use_is_used_once_by_requests_at_the_same_time() -
 
 
 async def test_an_answer_is_kept_when_another_request_of_the_session_begins() -> None:
-    store = new_store()
-    (one, own), (other, elsewhere) = await session_at_worker(store), await session_at_worker(store)
+    contents = new_store()
+    (one, own), (other, elsewhere) = await session_at_worker(contents), await session_at_worker(contents)
     one.taint.add_source("web", "fetch", trusted=False)
     await own.save()
     one.grants.add(granted())
@@ -85,8 +85,8 @@ async def test_an_answer_is_kept_when_another_request_of_the_session_begins() ->
 
 
 async def test_a_grant_that_another_worker_revoked_is_gone() -> None:
-    store = new_store()
-    (one, own), (other, elsewhere) = await session_at_worker(store), await session_at_worker(store)
+    contents = new_store()
+    (one, own), (other, elsewhere) = await session_at_worker(contents), await session_at_worker(contents)
     one.grants.add(grant := granted(uses=2))
     await own.save()
     await elsewhere.load()
@@ -97,10 +97,10 @@ async def test_a_grant_that_another_worker_revoked_is_gone() -> None:
 
 
 async def test_a_counted_grant_allows_nothing_while_its_uses_cannot_be_known() -> None:
-    store = new_store()
-    one, own = await session_at_worker(store)
+    contents = new_store()
+    one, own = await session_at_worker(contents)
     one.grants.add(granted(uses=1))
     await own.save()
-    store.set_available(False)
-    with pytest.raises(BackplaneUnavailable):
+    contents.set_available(False)
+    with pytest.raises(StoreUnavailable):
         await is_allowed(one)

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.backplane.conftest import shared_redis
-from tests.backplane.redis_server import RedisServer, needs_redis
 from tests.host.gateway.support import NEW, OLD, again, asked
 from tests.host.gateway.workers.gateway_process import KEY, GatewayProcess, free_port, gateway_process, until
+from tests.store.conftest import shared_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import META, modern_headers, request, tool
 from tests.transports.http.shared.machines import Machine, Stream, WebClient, web_client
 from trunkline.errors import RequestFailed
@@ -42,7 +42,7 @@ def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield started
     else:
         redis: RedisServer = request.getfixturevalue("shared_redis")
-        with gateway_process(folder, "--backplane", redis.url, key=KEY) as started:
+        with gateway_process(folder, "--store", redis.url, key=KEY) as started:
             yield started
 
 

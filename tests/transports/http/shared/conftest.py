@@ -1,4 +1,4 @@
-"""Fleets of workers over each kind of backplane."""
+"""Fleets of workers over each kind of store."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.backplane.conftest import own_redis, shared_redis
-from tests.backplane.redis_server import needs_redis
+from tests.store.conftest import own_redis, shared_redis
+from tests.store.redis_server import needs_redis
 from tests.transports.http.shared.workers import Fleets, fleet
 from trunkline.transports.http.server.shared import endpoint, streams, turns, worker
 
@@ -27,7 +27,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=needs_redis)])
 def fleets(request: pytest.FixtureRequest) -> Fleets:
-    """Start workers that share a new backplane."""
+    """Start workers that share a new store."""
     if request.param == "memory":
         return fleet
     return partial(fleet, url=request.getfixturevalue("shared_redis").url, name=uuid4().hex)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import tool
 from tests.transports.http.shared.machines import KEY, Machine, machine, web_client
 from tests.transports.http.shared.workers import ASKED, accepted, text
@@ -20,7 +20,7 @@ Pair = tuple[Machine, Machine]
 @pytest.fixture
 def pair(own_redis: RedisServer) -> Iterator[Pair]:
     """Two machines on one Redis."""
-    with machine(backplane=own_redis.url) as one, machine(backplane=own_redis.url) as other:
+    with machine(store=own_redis.url) as one, machine(store=own_redis.url) as other:
         yield one, other
 
 
@@ -51,13 +51,13 @@ async def test_a_session_of_one_machine_is_served_by_the_other(pair: Pair) -> No
     ],
 )
 def test_a_machine_without_a_key_or_its_redis_refuses_to_start(url: str, key: str | None, words: str) -> None:
-    with machine(backplane=url, key=key, expect=False) as refused:
+    with machine(store=url, key=key, expect=False) as refused:
         _, said = refused.process.communicate(timeout=30)
         assert (refused.process.returncode, words in said) == (2, True)
 
 
 def test_a_machine_with_another_key_refuses_to_start(own_redis: RedisServer) -> None:
-    with machine(backplane=own_redis.url), machine(backplane=own_redis.url, key="66" * 32, expect=False) as refused:
+    with machine(store=own_redis.url), machine(store=own_redis.url, key="66" * 32, expect=False) as refused:
         _, said = refused.process.communicate(timeout=30)
         assert (refused.process.returncode, "other keys" in said) == (2, True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import POLLING, Call, SessionClient, initialize, modern, post, request, tool
 from tests.transports.http.shared.workers import (
     ASKED,
@@ -22,7 +22,7 @@ from tests.transports.http.shared.workers import (
     until,
 )
 from trunkline import Context
-from trunkline.backplane.redis import RedisBackplane
+from trunkline.store.redis import RedisEngine
 
 pytestmark = [needs_redis, pytest.mark.usefixtures("hurried")]
 
@@ -46,7 +46,7 @@ async def test_calls_that_need_nothing_shared_go_on(own_redis: RedisServer) -> N
         assert text(answered.json) == "walked"
 
 
-async def test_what_needs_the_backplane_is_refused_with_a_time_to_retry(own_redis: RedisServer) -> None:
+async def test_what_needs_the_store_is_refused_with_a_time_to_retry(own_redis: RedisServer) -> None:
     async with connected_pair(own_redis, timeout=1.0) as (one, other):
         client = await SessionClient.open(one.app, capabilities=ASKED)
         call = client.post(tool("ask_name"))
@@ -74,7 +74,7 @@ async def test_a_redis_that_does_not_answer_delays_for_a_bounded_time(own_redis:
         calls = [client.post(tool("wait", say="hello")), client.get(), client.delete()]
         assert [refusal(await call.whole()) for call in calls] == [(503, "1")] * 3
         own_redis.resume()
-        await until(lambda: one.backplane.available)
+        await until(lambda: one.store.available)
         assert (await client.post(tool("steps")).whole()).status == 200
 
 
@@ -108,7 +108,7 @@ async def test_a_get_stream_goes_on_after_an_outage_and_misses_nothing(own_redis
 
 async def test_a_worker_that_starts_without_redis_serves_and_joins_later(own_redis: RedisServer) -> None:
     own_redis.stop()
-    worker = Worker(RedisBackplane(own_redis.url, name="outages", timeout=1))
+    worker = Worker(RedisEngine(own_redis.url, name="outages", timeout=1))
     worker.app.start()
     assert (await modern(worker.app, tool("add")).whole()).status == 200
     assert refusal(await post(worker.app, initialize()).whole()) == (503, "1")
@@ -175,7 +175,7 @@ async def test_a_restart_of_redis_loses_and_doubles_no_event(own_redis: RedisSer
         for _ in range(3):
             own_redis.stop()
             own_redis.start()
-            await until(lambda: one.backplane.available and other.backplane.available)
+            await until(lambda: one.store.available and other.store.available)
         await following
         assert follower.said == [f"step {step}" for step in range(600)]
         assert len(set(follower.ids)) == len(follower.ids)
@@ -208,9 +208,9 @@ async def test_a_client_is_not_told_again_what_it_read_at_a_worker_that_died(own
         one.app.open_responses._round()
         key = next(iter(one.app.sessions.by_key))  # type: ignore[attr-defined]
         async with asyncio.timeout(20):
-            while await other.backplane.get(f"got:{key}") is None:
+            while await other.store.get(f"got:{key}") is None:
                 pass
-        await one.backplane.aclose()
+        await one.store.aclose()
         second = await at(client, other).listening()
         other.workshop.server.notify("acme/tick", {"number": 2})
         assert (await second.message())["params"] == {"number": 2}
@@ -229,13 +229,13 @@ async def test_a_failover_that_lost_writes_ends_the_sessions(own_redis: RedisSer
         client = await SessionClient.open(one.app)
         listening = await at(client, other).listening()
         await client.post(tool("steps")).whole()
-        assert isinstance(one.backplane, RedisBackplane)
-        generation = one.backplane.generation
+        assert isinstance(one.store, RedisEngine)
+        generation = one.store.generation
         async with Redis.from_url(own_redis.url) as raw:
             # What a replica has that did not receive the last appends of this worker.
-            await raw.hincrby(one.backplane._own_hash, "last", -1)
+            await raw.hincrby(one.store._own_hash, "last", -1)
         await listening.whole()
-        await until(lambda: generation not in (one.backplane.generation, other.backplane.generation))
+        await until(lambda: generation not in (one.store.generation, other.store.generation))
         statuses = [(await at(client, worker).post(tool("add")).whole()).status for worker in (one, other)]
         assert statuses == [404, 404]
         again = await SessionClient.open(other.app)
@@ -245,11 +245,11 @@ async def test_a_failover_that_lost_writes_ends_the_sessions(own_redis: RedisSer
 async def test_an_empty_redis_ends_the_sessions(own_redis: RedisServer) -> None:
     async with connected_pair(own_redis) as (one, other):
         client = await SessionClient.open(one.app)
-        generation = one.backplane.generation
+        generation = one.store.generation
         own_redis.stop()
         own_redis.forget()
         await back(own_redis, one, other)
-        await until(lambda: generation not in (one.backplane.generation, other.backplane.generation))
+        await until(lambda: generation not in (one.store.generation, other.store.generation))
         assert (await at(client, other).post(tool("add")).whole()).status == 404
 
 
@@ -264,7 +264,7 @@ async def test_the_stream_of_a_worker_that_died_ends_with_an_error(own_redis: Re
         if resumed is not None:
             assert await resumed.head() == 200
         # As a KILL: its connections to Redis are gone, and nothing else happened.
-        await one.backplane.aclose()
+        await one.store.aclose()
         resumed = resumed or at(client, other).get(last=hello.id)
         error = await resumed.message()
         assert (error["id"], "has ended" in error["error"]["message"]) == (5, True)

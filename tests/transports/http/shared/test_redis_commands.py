@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import SessionClient, modern, request, tool
 from tests.transports.http.shared.test_shared_state import ELICITS, answered
 from tests.transports.http.shared.workers import Worker, at, connected_pair
-from trunkline.backplane.redis import RedisBackplane
+from trunkline.store.redis import RedisEngine
 
 pytestmark = needs_redis
 
@@ -25,9 +25,9 @@ async def quiet_pair(redis: RedisServer) -> AsyncIterator[tuple[Worker, Worker]]
     """Run two workers that do not check Redis regularly, so that only what they serve is counted."""
     async with connected_pair(redis) as pair:
         for worker in pair:
-            assert isinstance(worker.backplane, RedisBackplane)
-            assert worker.backplane._task is not None
-            worker.backplane._task.cancel()
+            assert isinstance(worker.store, RedisEngine)
+            assert worker.store._task is not None
+            worker.store._task.cancel()
         yield pair
 
 

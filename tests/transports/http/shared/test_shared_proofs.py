@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from tests.auth.resource_support import AUDIENCE, ISSUER, ec_key, jwks, token
 from tests.auth.test_dpop import HOLDER, proof
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import Call, modern, tool
 from tests.transports.http.shared.workers import Fleets, Worker, back, connected_pair, fleet, gone, refusal, until
 from trunkline import JWTVerifier
@@ -79,11 +79,11 @@ async def test_after_lost_writes_a_proof_of_before_counts_as_used(own_redis: Red
         given = bound()
         shown = proof(given=given, iat=int(time.time()) - 5, jti="before")
         assert (await call(one, given, shown).whole()).status == 200
-        before = other.backplane.generation
+        before = other.store.generation
         await gone(own_redis, one, other)
         own_redis.forget()
         await back(own_redis, one, other)
-        await until(lambda: before != other.backplane.generation)
+        await until(lambda: before != other.store.generation)
         assert (await call(other, given, shown).whole()).status == 401
         later = proof(given=given, iat=int(time.time()) + 2, jti="after")
         assert (await call(other, given, later).whole()).status == 200

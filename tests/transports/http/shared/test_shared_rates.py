@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import (
     BOTH,
     META,
@@ -146,16 +146,16 @@ async def test_a_redis_that_does_not_answer_is_asked_by_one_request_and_not_agai
     monkeypatch.setattr(rate_limits, "_PAUSE_SECONDS", 600.0)
     async with fleet(1, url=own_redis.url, name="slow", rate_limit=RateLimit(per_second=0.01, burst=200)) as workers:
         (worker,) = workers
-        await until(lambda: worker.backplane.available)
+        await until(lambda: worker.store.available)
         await statuses([modern(worker.app, tool("add"))])
-        asked, admit = [], worker.backplane.admit
+        asked, admit = [], worker.store.admit
 
         async def counted(*arguments: Any, **options: Any) -> float:
             asked.append(arguments)
             wait: float = await admit(*arguments, **options)
             return wait
 
-        worker.backplane.admit = counted
+        worker.store.admit = counted
         monkeypatch.setattr(rate_limits, "_PATIENCE_SECONDS", 0.05)
         own_redis.pause()
         try:
@@ -195,6 +195,6 @@ async def counted_together(*machines: Machine) -> None:
 
 @needs_redis
 async def test_two_processes_count_a_caller_together(own_redis: RedisServer) -> None:
-    options: dict[str, Any] = {"backplane": own_redis.url, "rate_limit": "8/h"}
+    options: dict[str, Any] = {"store": own_redis.url, "rate_limit": "8/h"}
     with machine(**options) as one, machine(**options) as other:
         await counted_together(one, other)

@@ -125,7 +125,7 @@ async def test_a_large_answer_reaches_another_worker_and_is_published_to_none(fl
         published: list[int] = []
         await until(lambda: joined(one) and joined(other))
         for channel in ("workers", f"worker:{worker_id(one)}", f"inbox:{worker_id(one)}"):
-            await other.backplane.subscribe(channel, lambda data: published.append(len(data)))
+            await other.store.subscribe(channel, lambda data: published.append(len(data)))
         client = await SessionClient.open(one.app, capabilities=ASKED)
         call = client.post(tool("ask_name", id=7))
         question = await call.message()
@@ -142,15 +142,15 @@ async def test_an_answer_for_a_worker_that_never_was_is_not_stored(worker: str) 
     async with fleet() as workers:
         client = await SessionClient.open(workers.workers[0].app, capabilities=ASKED)
         await client.post(accepted({"id": f"{worker}-7.1"}, "x" * 10_000)).whole()
-        assert workers.store is not None
-        assert not [name for name in workers.store.logs if name.startswith("inbox:")]
+        assert workers.contents is not None
+        assert not [name for name in workers.contents.logs if name.startswith("inbox:")]
 
 
 async def test_a_post_for_a_stream_of_the_oldest_transport_that_never_was_is_not_forwarded(fleets: Fleets) -> None:
     async with fleets() as (one, other):
         heard: list[bytes] = []
         await until(lambda: joined(one) and joined(other))
-        await other.backplane.subscribe(f"worker:{worker_id(one)}", heard.append)
+        await other.store.subscribe(f"worker:{worker_id(one)}", heard.append)
         query = f"session_id={worker_id(one)}-{'x' * 43}".encode()
         body = json.dumps(tool("add")).encode()
         refused = await ask(other.app, "POST", "/mcp/messages", body=body, headers={}, query=query).whole()
@@ -203,9 +203,9 @@ async def test_what_follows_lost_announcements_is_notified_after_the_notice_that
         one.workshop.server.notify("acme/tick", {"number": 1})
         await settled(one, other)
         client = await SessionClient.open(one.app)
-        assert workers.store is not None
+        assert workers.contents is not None
         # A failover to a replica that has not received it: the session began after an announcement that is gone.
-        del workers.store.logs["announcements"]
+        del workers.contents.logs["announcements"]
         one.workshop.server.notify("acme/tick", {"number": 2})
         await settled(one, other)
         stream = await at(client, other).listening()
@@ -253,7 +253,7 @@ async def test_a_client_is_not_notified_again_of_what_a_worker_stored_before_it_
         while not event.data:
             event = await first.event()
         # Nothing has stored how far the client is.
-        await one.backplane.aclose()
+        await one.store.aclose()
         second = await at(client, other).listening(last=event.id)
         other.workshop.server.notify("acme/tick", {"number": 2})
         assert (await second.message())["params"] == {"number": 2}
@@ -267,7 +267,7 @@ async def test_a_second_change_is_not_lost_in_the_notice_of_one_that_a_dead_work
         other.workshop.server.changed("tools")
         assert (await first.message())["method"] == "notifications/tools/list_changed"
         # Nothing has stored how far the client is: the next worker tells it of both changes.
-        await one.backplane.aclose()
+        await one.store.aclose()
         other.workshop.server.changed("tools")
         await settled(other)
         second = await at(client, other).listening()
@@ -283,7 +283,7 @@ async def test_a_turn_that_no_response_has_is_released(fleets: Fleets) -> None:
         key = next(iter(one.app.sessions.by_key))
         name = other.app._session_endpoint._worker.id
         # As if the answer to the worker that acquired it had been lost, so that its response was refused.
-        await one.backplane.put(f"get:{key}", f"{name}-999".encode(), ttl=60)
+        await one.store.put(f"get:{key}", f"{name}-999".encode(), ttl=60)
         listening = await client.listening()
         other.workshop.server.notify("acme/tick", {"number": 1})
         async with asyncio.timeout(30):
@@ -422,7 +422,7 @@ async def test_a_worker_joins_although_a_deleted_session_cannot_be_read(
     async with fleets(1) as (one,):
         limits: dict[str, Any] = {"ttl": 60, "max_entries": 100, "max_bytes": 1000}
         for log in ("terminated", "announcements"):
-            await one.backplane.append(log, b"\xc1 unreadable", announce=log, **limits)
+            await one.store.append(log, b"\xc1 unreadable", announce=log, **limits)
         client = await SessionClient.open(one.app)
         await client.delete().whole()
         late = Worker(_another(one))
@@ -440,13 +440,13 @@ def worker_id(one: Worker) -> str:
 
 
 def _another(worker: Worker) -> Any:
-    """Another backplane onto the same store."""
-    backplane: Any = worker.backplane
-    if hasattr(backplane, "_store"):
-        return type(backplane)(backplane._store)
-    pool = backplane._client.connection_pool.connection_kwargs
-    name = backplane._prefix.removeprefix("{trunkline:").removesuffix("}:")
-    return type(backplane)(f"redis://{pool['host']}:{pool['port']}/0", name=name)
+    """Another store onto the same store."""
+    store: Any = worker.store
+    if hasattr(store, "_contents"):
+        return type(store)(store._contents)
+    pool = store._client.connection_pool.connection_kwargs
+    name = store._prefix.removeprefix("{trunkline:").removesuffix("}:")
+    return type(store)(f"redis://{pool['host']}:{pool['port']}/0", name=name)
 
 
 async def test_a_worker_that_stops_leaves_the_session_to_the_others(fleets: Fleets) -> None:

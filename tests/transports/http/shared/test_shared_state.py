@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.backplane.redis_server import RedisServer, needs_redis
+from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import Call, modern, tool
 from tests.transports.http.shared.workers import Fleet, Fleets, Worker, back, connected_pair, gone, refusal
 from trunkline import Context, Handle
@@ -157,11 +157,11 @@ async def test_after_lost_writes_no_state_of_before_is_used_and_no_handle_is_ope
         furnish(one)
         furnish(other)
         message = answered(await ask(one, "buy"), "buy", "tea")
-        before = one.backplane.generation
+        before = one.store.generation
         await gone(own_redis, one, other)
         own_redis.forget()
         await back(own_redis, one, other)
         async with asyncio.timeout(30):
-            while before in (one.backplane.generation, other.backplane.generation):  # noqa: ASYNC110  no event
+            while before in (one.store.generation, other.store.generation):  # noqa: ASYNC110  no event
                 await asyncio.sleep(0.01)
         assert "used already" in (await resume(other, message).whole()).json["error"]["message"]

@@ -11,24 +11,24 @@ import pytest
 from tests.transports.http.serving_support import POLLING, SessionClient, tool
 from tests.transports.http.shared.workers import Fleets, Worker, at, fleet, over, until
 from trunkline import Context
-from trunkline.backplane.interface import Appended
-from trunkline.backplane.memory import MemoryBackplane
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.limits import Limits
+from trunkline.store.interface import Appended
+from trunkline.store.memory import MemoryEngine
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, worker: Worker, refused: Callable[[bytes], bool]) -> list[bytes]:
-    """Let the backplane of a worker give up the entries of logs of events that a function chooses."""
+    """Let the store of a worker give up the entries of logs of events that a function chooses."""
     given_up: list[bytes] = []
-    plain = MemoryBackplane.append
+    plain = MemoryEngine.append
 
-    async def append(self: MemoryBackplane, log: str, data: bytes, **options: Any) -> Appended:
-        if self is worker.backplane and log.startswith("events:") and refused(data):
+    async def append(self: MemoryEngine, log: str, data: bytes, **options: Any) -> Appended:
+        if self is worker.store and log.startswith("events:") and refused(data):
             given_up.append(data)
-            raise BackplaneUnavailable("Redis could not store an event")
+            raise StoreUnavailable("Redis could not store an event")
         return await plain(self, log, data, **options)
 
-    monkeypatch.setattr(MemoryBackplane, "append", append)
+    monkeypatch.setattr(MemoryEngine, "append", append)
     return given_up
 
 
@@ -128,7 +128,7 @@ async def test_a_get_stream_that_is_not_read_is_bounded_and_reads_on_later(fleet
         (session,) = one.app.sessions.by_id.values()
         log = f"events:{session.facts.key}"
         async with asyncio.timeout(60):
-            while len(await one.backplane.read(log) or ()) < 100:  # noqa: ASYNC110  the log has no event
+            while len(await one.store.read(log) or ()) < 100:  # noqa: ASYNC110  the log has no event
                 await asyncio.sleep(0.005)
         await until_read(one, 50)
         assert 10_000 < pending(one) < 15_000

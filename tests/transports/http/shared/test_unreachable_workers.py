@@ -9,9 +9,9 @@ import pytest
 
 from tests.transports.http.serving_support import POLLING, Call, SessionClient, modern, request, tool
 from tests.transports.http.shared.workers import ASKED, Worker, accepted, at, fleet, joined, until
-from trunkline.backplane.interface import Appended
-from trunkline.backplane.memory import MemoryBackplane
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import Appended
+from trunkline.store.memory import MemoryEngine
 from trunkline.transports.http.server.shared.worker import SharedWorker
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -58,7 +58,7 @@ async def test_a_call_of_a_worker_that_connects_again_is_not_answered_in_its_pla
     async with fleet(2) as workers:
         one, other = workers
         client, call, hello = await begun(one)
-        hear = deaf(workers.store, one)
+        hear = deaf(workers.contents, one)
         resumed = at(client, other).get(last=hello)
         assert await resumed.head() == 200
         hear()
@@ -75,20 +75,20 @@ async def test_streams_that_could_not_be_answered_are_answered_later(monkeypatch
         client, call, hello = await begun(one, id=5)
         second = client.post(tool("wait", say="hello", id=6))
         hello2 = [await second.opening(), await second.event()][1].id
-        plain = MemoryBackplane.append
+        plain = MemoryEngine.append
         failures = [2]
 
-        async def append(self: MemoryBackplane, log: str, data: bytes, **options: Any) -> Appended:
+        async def append(self: MemoryEngine, log: str, data: bytes, **options: Any) -> Appended:
             if b"has ended" in data and failures[0]:
                 failures[0] -= 1
-                raise BackplaneUnavailable("Redis did not answer")
+                raise StoreUnavailable("Redis did not answer")
             return await plain(self, log, data, **options)
 
-        monkeypatch.setattr(MemoryBackplane, "append", append)
+        monkeypatch.setattr(MemoryEngine, "append", append)
         resumed = [at(client, other).get(last=hello), at(client, other).get(last=hello2)]
         for each in resumed:
             assert await each.head() == 200
-        hear = deaf(workers.store, one)
+        hear = deaf(workers.contents, one)
         async with asyncio.timeout(60):
             errors = [await each.message() for each in resumed]
         assert [(each["id"], "error" in each) for each in errors] == [(5, True), (6, True)]
@@ -104,17 +104,17 @@ async def test_a_session_that_is_terminated_while_it_is_looked_up_is_not_revived
 ) -> None:
     async with fleet(2) as (one, other):
         client = await SessionClient.open(one.app, capabilities={"experimental": {"x" * 5000: {}}})
-        plain = MemoryBackplane.get
+        plain = MemoryEngine.get
         reading, go_on = asyncio.Event(), asyncio.Event()
 
-        async def get(self: MemoryBackplane, key: str) -> bytes | None:
+        async def get(self: MemoryEngine, key: str) -> bytes | None:
             found = await plain(self, key)
             if key.startswith("facts:"):
                 reading.set()
                 await go_on.wait()
             return found
 
-        monkeypatch.setattr(MemoryBackplane, "get", get)
+        monkeypatch.setattr(MemoryEngine, "get", get)
         late = at(client, other).post(tool("add"))
         await reading.wait()
         assert (await client.delete().whole()).status == 204
@@ -126,20 +126,20 @@ async def test_a_session_that_is_terminated_while_it_is_looked_up_is_not_revived
 async def test_a_listen_stream_of_a_worker_that_joins_later_hears_that_anything_may_have_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connect, reachable = MemoryBackplane.connect, asyncio.Event()
+    connect, reachable = MemoryEngine.connect, asyncio.Event()
     async with fleet(1) as workers:
         (one,) = workers
-        store = workers.store
+        store = workers.contents
         assert store is not None
         await until(lambda: joined(one))
 
-        async def connect_later(self: MemoryBackplane) -> None:
+        async def connect_later(self: MemoryEngine) -> None:
             if not reachable.is_set():
-                raise BackplaneUnavailable("it cannot be reached")
+                raise StoreUnavailable("it cannot be reached")
             await connect(self)
 
-        monkeypatch.setattr(MemoryBackplane, "connect", connect_later)
-        late = Worker(MemoryBackplane(store))
+        monkeypatch.setattr(MemoryEngine, "connect", connect_later)
+        late = Worker(MemoryEngine(store))
         late.app.start()
         wanted = {"notifications": {"resourceSubscriptions": ["note://one"]}}
         stream = modern(late.app, request("subscriptions/listen", wanted))

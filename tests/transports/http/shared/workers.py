@@ -1,4 +1,4 @@
-"""Several workers of one server in one process, over one backplane; a client that talks to any of them."""
+"""Several workers of one server in one process, over one store; a client that talks to any of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tests.backplane.redis_server import RedisServer
+from tests.store.redis_server import RedisServer
 from tests.transports.http.serving_support import Call, SessionClient, Workshop, until
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from trunkline.store.interface import Store
+from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.endpoint import Endpoint
 
 __all__ = [
@@ -41,21 +41,21 @@ ASKED: dict[str, Any] = {"elicitation": {}}
 
 
 class Worker:
-    """One worker: its server, its endpoint, its backplane."""
+    """One worker: its server, its endpoint, its store."""
 
-    def __init__(self, backplane: Backplane, **options: Any) -> None:
+    def __init__(self, store: Store, **options: Any) -> None:
         asgi = {name: options.pop(name) for name in ("auth", "rate_limit") if name in options}
         self.workshop = Workshop(**{"state_keys": [KEY], **options})
-        self.backplane = backplane
-        self.app: Endpoint = self.workshop.asgi(backplane=backplane, **asgi)
+        self.store = store
+        self.app: Endpoint = self.workshop.asgi(store=store, **asgi)
 
 
 class Fleet:
     """All workers, and the store if it is in memory."""
 
-    def __init__(self, workers: list[Worker], store: MemoryStore | None) -> None:
+    def __init__(self, workers: list[Worker], contents: MemoryContents | None) -> None:
         self.workers = workers
-        self.store = store
+        self.contents = contents
 
     def __iter__(self) -> Any:
         return iter(self.workers)
@@ -75,21 +75,21 @@ async def fleet(
     **options: Any,
 ) -> AsyncIterator[Fleet]:
     """Start so many workers: on a store in memory, or on the Redis at a URL; ``each`` makes options for one of them."""
-    store = MemoryStore(now=time.time, random=os.urandom) if url is None else None
+    contents = MemoryContents(now=time.time, random=os.urandom) if url is None else None
 
-    def backplane() -> Backplane:
-        if store is not None:
-            return MemoryBackplane(store)
-        from trunkline.backplane.redis import RedisBackplane
+    def open_engine() -> Store:
+        if contents is not None:
+            return MemoryEngine(contents)
+        from trunkline.store.redis import RedisEngine
 
         assert url is not None
-        return RedisBackplane(url, name=name, timeout=timeout)
+        return RedisEngine(url, name=name, timeout=timeout)
 
-    workers = [Worker(backplane(), **options, **each()) for _ in range(count)]
+    workers = [Worker(open_engine(), **options, **each()) for _ in range(count)]
     for worker in workers:
         worker.app.start()
     try:
-        yield Fleet(workers, store)
+        yield Fleet(workers, contents)
     finally:
         for worker in workers:
             await worker.app.aclose()
@@ -135,7 +135,7 @@ async def settled(*workers: Worker) -> None:
         while tasks := [task for task in shared._tasks if not task.done()]:
             await asyncio.wait(tasks)
     for worker in workers:
-        await worker.backplane.publish("nobody", b"")
+        await worker.store.publish("nobody", b"")
     for _ in range(50):
         await asyncio.sleep(0.001)
 
@@ -146,7 +146,7 @@ async def settled(*workers: Worker) -> None:
 def joined(worker: Worker) -> bool:
     """Return whether a worker has joined the others: before that it has no sessions."""
     shared: Any = worker.app._session_endpoint
-    return bool(shared._worker._joined) and worker.backplane.available
+    return bool(shared._worker._joined) and worker.store.available
 
 
 @asynccontextmanager
@@ -161,10 +161,10 @@ async def connected_pair(redis: RedisServer, **options: Any) -> AsyncIterator[tu
 async def gone(redis: RedisServer, *workers: Worker) -> None:
     """Stop a Redis, and wait until the workers know it."""
     redis.stop()
-    await until(lambda: not any(worker.backplane.available for worker in workers))
+    await until(lambda: not any(worker.store.available for worker in workers))
 
 
 async def back(redis: RedisServer, *workers: Worker) -> None:
     """Start a Redis again, and wait until the workers are connected."""
     redis.start()
-    await until(lambda: all(worker.backplane.available for worker in workers))
+    await until(lambda: all(worker.store.available for worker in workers))

@@ -24,8 +24,6 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from trunkline.backplane.local import SWEEP_SECONDS, is_own_peer, pack_frame, read_frame, serve_store
-from trunkline.backplane.memory import MemoryStore
 from trunkline.client.options import ClientState
 from trunkline.client.targets import Target
 from trunkline.errors import ServerUnavailable, TooManyRequests, TrunklineError
@@ -55,6 +53,8 @@ from trunkline.host.upstreams.supervision.state import UpstreamState
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Incoming, Message, Notification, Outbound
+from trunkline.store.local import SWEEP_SECONDS, is_own_peer, pack_frame, read_frame, serve_store
+from trunkline.store.memory import MemoryContents
 from trunkline.transports.link import Link
 from trunkline.transports.pipes import PipeLink
 from trunkline.types import RequestId
@@ -219,11 +219,11 @@ class _Worker:
 class Broker:
     """Lets workers use the servers of a host."""
 
-    def __init__(self, core: HostCore, processes: OwnedProcesses, store: MemoryStore) -> None:
+    def __init__(self, core: HostCore, processes: OwnedProcesses, store: MemoryContents) -> None:
         """Serve the processes of a host, and the state that its workers share."""
         self._core = core
         self._processes = processes
-        self._store = store
+        self._contents = store
         self._workers: dict[_Worker, None] = {}
         self._dedicated: dict[tuple[str, str], _DedicatedProcess] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[_DedicatedProcess]] = {}
@@ -275,7 +275,7 @@ class Broker:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self._store.sweep()
+            self._contents.sweep()
 
     # --- connections -------------------------------------------------------------------------------------------------
 
@@ -285,12 +285,12 @@ class Broker:
                 return
             async with asyncio.timeout(_HELLO_SECONDS):
                 hello = await read_hello(connection)
-            if hello.open in ("control", "backplane"):
+            if hello.open in ("control", "store"):
                 reader, writer = await asyncio.open_unix_connection(sock=connection)
                 await (
                     self._control(reader, writer)
                     if hello.open == "control"
-                    else serve_store(self._store, reader, writer)
+                    else serve_store(self._contents, reader, writer)
                 )
                 return
             participant = await self._joined(hello, connection)

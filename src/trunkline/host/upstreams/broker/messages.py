@@ -55,7 +55,7 @@ _LENGTH = struct.Struct(">I")
 class Hello(Struct, frozen=True, kw_only=True):
     """The purpose of a connection."""
 
-    open: Literal["control", "backplane", "shared", "dedicated"]
+    open: Literal["control", "store", "shared", "dedicated"]
     server: str = ""
     #: The process of a shared connection.
     run: int = 0

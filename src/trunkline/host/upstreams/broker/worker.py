@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import msgspec
 
-from trunkline.backplane.local import pack_frame, read_frame
 from trunkline.client.client import Client
 from trunkline.client.options import ClientState
 from trunkline.client.targets import Target
@@ -47,6 +46,7 @@ from trunkline.host.upstreams.supervision.state import TRANSITIONS, UpstreamStat
 from trunkline.protocol.caller import STDIO, Origin
 from trunkline.protocol.jsonrpc import Incoming, Notification
 from trunkline.protocol.limits import Limits
+from trunkline.store.local import pack_frame, read_frame
 from trunkline.transports.link import LinkWrapper, Receiver
 from trunkline.transports.pipes import PipeLink
 from trunkline.types import RequestId

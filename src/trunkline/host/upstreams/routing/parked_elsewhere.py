@@ -19,17 +19,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 import trunkline.types as t
-from trunkline.backplane.interface import Backplane
 from trunkline.errors import (
-    BackplaneUnavailable,
     ConnectionLost,
     InvalidParams,
     PolicyDenied,
     RequestFailed,
+    StoreUnavailable,
     TrunklineError,
 )
 from trunkline.host.upstreams.routing.active_calls import ActiveCall, Parking, PendingQuestion
 from trunkline.host.upstreams.routing.channels import CallerChannel
+from trunkline.store.interface import Store
 
 __all__ = ["ParkedElsewhere"]
 
@@ -87,9 +87,9 @@ class _Message(Struct, frozen=True, array_like=True):
 class ParkedElsewhere:
     """Resumes parked calls of other workers, and lets them resume those of this one."""
 
-    def __init__(self, backplane: Backplane, parking: Parking, *, random: Callable[[int], bytes]) -> None:
-        """Use a backplane; ``parking`` has the calls of this worker."""
-        self._backplane = backplane
+    def __init__(self, store: Store, parking: Parking, *, random: Callable[[int], bytes]) -> None:
+        """Use a store; ``parking`` has the calls of this worker."""
+        self._store = store
         self._parking = parking
         self._id = random(8).hex()
         self._numbers = itertools.count(1)
@@ -102,10 +102,10 @@ class ParkedElsewhere:
         """Listen for other workers.
 
         Raises:
-            BackplaneUnavailable: the backplane cannot be reached.
+            StoreUnavailable: the store cannot be reached.
         """
-        await self._backplane.connect()
-        await self._backplane.subscribe(f"worker:{self._id}", self._received)
+        await self._store.connect()
+        await self._store.subscribe(f"worker:{self._id}", self._received)
         self._parking.place = self._id
         self._parking.elsewhere = self
 
@@ -117,7 +117,7 @@ class ParkedElsewhere:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._backplane.aclose()
+        await self._store.aclose()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine as a task of this object."""
@@ -143,8 +143,8 @@ class ParkedElsewhere:
     async def send(self, worker: str, message: _Message) -> bool:
         """Send a message to a worker; return False if it is gone."""
         try:
-            return bool(await self._backplane.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
-        except BackplaneUnavailable as error:
+            return bool(await self._store.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
+        except StoreUnavailable as error:
             log.debug("a message about a parked call was not sent: %s", error.message)
             return False
 

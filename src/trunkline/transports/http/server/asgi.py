@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, InvalidMessage, encode
 from trunkline.types import ErrorObject, RequestId
 
@@ -86,7 +86,7 @@ def stopping() -> HTTPException:
 
 
 def unavailable(
-    message: str = BackplaneUnavailable.PUBLIC,
+    message: str = StoreUnavailable.PUBLIC,
 ) -> HTTPException:
     """Return the error for a request that needs what the workers share, while it cannot be reached."""
     return HTTPException(UNAVAILABLE, message, code=UNAVAILABLE, headers=(RETRY_SOON,))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from trunkline.errors import BackplaneUnavailable, ConfigError, InsufficientScope
+from trunkline.errors import ConfigError, InsufficientScope, StoreUnavailable
 from trunkline.protocol.caller import AccessDenied, Principal
 from trunkline.protocol.jsonrpc import Notification, Request, decode, requests_of
 from trunkline.protocol.limits import Limits
@@ -71,7 +71,7 @@ class Authenticator(Protocol):
         """Return the sender of a request with these headers (names in lower case) to a URL.
 
         Raises:
-            BackplaneUnavailable: it cannot be decided now; nothing else is raised.
+            StoreUnavailable: it cannot be decided now; nothing else is raised.
         """
 
     def challenge(self, denied: AccessDenied, *, origin: str, root: str) -> str:
@@ -208,7 +208,7 @@ class Endpoint:
                 raise HTTPException(404, f"Nothing is at {path[:80]!r}; the endpoint is {self.path or '/'}")
         except HTTPException as error:
             await request.answer(error.status, [JSON, *error.headers], error.body)
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             refusal = unavailable()
             await request.answer(refusal.status, [JSON, *refusal.headers], refusal.body)
 

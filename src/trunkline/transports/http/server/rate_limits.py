@@ -1,8 +1,8 @@
 """The rate limit of an endpoint: how many requests each caller may send.
 
-A caller is a principal, or the address of a client without one. Several workers count together in their backplane;
+A caller is a principal, or the address of a client without one. Several workers count together in their store;
 while it does not answer in time, each worker counts by itself, so that a limit never delays or stops a server. What a
-worker has admitted itself is counted there in any case: a flood at one worker is refused without asking the backplane.
+worker has admitted itself is counted there in any case: a flood at one worker is refused without asking the store.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from hashlib import blake2b
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.rate_limit import RateCounts, RateLimit
 from trunkline.transports.http.server.asgi import HTTPException
 from trunkline.transports.http.server.request import HttpRequest
 
 if TYPE_CHECKING:
-    from trunkline.backplane.interface import Backplane
+    from trunkline.store.interface import Store
 
 __all__ = ["RequestLimiter", "caller_key"]
 
 log = logging.getLogger("trunkline.http")
 
-#: How long a request waits for the backplane to count it: a thousand times what Redis needs, so that a busy machine
+#: How long a request waits for the store to count it: a thousand times what Redis needs, so that a busy machine
 #: does not lose the count. It is waited only by requests in flight when Redis stops answering, and by one a second.
 _PATIENCE_SECONDS = 1.0
-#: For how long after a failure each worker counts by itself, before one request tries the backplane again.
+#: For how long after a failure each worker counts by itself, before one request tries the store again.
 _PAUSE_SECONDS = 1.0
 _TOO_MANY = 429  # RFC 6585, 4; also the code of the JSON-RPC error, as for 503.
 
@@ -43,15 +43,15 @@ class RequestLimiter:
         self,
         limit: RateLimit,
         *,
-        backplane: Backplane | None = None,
+        store: Store | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the limit; with a backplane it holds for all workers together."""
+        """Set the limit; with a store it holds for all workers together."""
         self._limit = limit
         self._counts = RateCounts(limit)
-        self._backplane = backplane
+        self._store = store
         self._now = now
-        #: When the backplane may be asked again after a failure; None while it answers.
+        #: When the store may be asked again after a failure; None while it answers.
         self._retry_at: float | None = None
 
     async def admit(self, request: HttpRequest, cost: int = 1) -> None:
@@ -65,9 +65,9 @@ class RequestLimiter:
             raise HTTPException(_TOO_MANY, f"A batch may have at most {most} requests here", code=_TOO_MANY)
         key = caller_key(request)
         wait = self._counts.wait(key, now=self._now(), cost=cost)
-        if not wait and self._backplane is not None:
-            shared = await self._shared_wait(self._backplane, key, cost)
-            # Others may have been counted here meanwhile; if the backplane did not answer, that alone decides.
+        if not wait and self._store is not None:
+            shared = await self._shared_wait(self._store, key, cost)
+            # Others may have been counted here meanwhile; if the store did not answer, that alone decides.
             wait = self._counts.wait(key, now=self._now(), cost=cost) if shared is None else shared
         if wait:
             seconds = max(1, math.ceil(wait))
@@ -79,7 +79,7 @@ class RequestLimiter:
             )
         self._counts.count(key, now=self._now(), cost=cost)
 
-    async def _shared_wait(self, backplane: Backplane, key: str, cost: int) -> float | None:
+    async def _shared_wait(self, store: Store, key: str, cost: int) -> float | None:
         """Return how long a request must wait by the count of all workers; None if they cannot be asked now."""
         now = self._now()
         if self._retry_at is not None:
@@ -90,10 +90,10 @@ class RequestLimiter:
         limit = self._limit
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                wait = await backplane.admit(f"rate:{key}", rate=limit.per_second, burst=limit.most_at_once, cost=cost)
-        except (BackplaneUnavailable, TimeoutError):
+                wait = await store.admit(f"rate:{key}", rate=limit.per_second, burst=limit.most_at_once, cost=cost)
+        except (StoreUnavailable, TimeoutError):
             if self._retry_at is None:
-                log.warning("the rate limit is counted by each worker until the backplane can be reached")
+                log.warning("the rate limit is counted by each worker until the store can be reached")
             self._retry_at = self._now() + _PAUSE_SECONDS
             return None
         if self._retry_at is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.caller import Principal
 from trunkline.protocol.jsonrpc import (
     ErrorResponse,
@@ -120,11 +120,11 @@ class SharedSessionEndpoint(SessionEndpoint):
         if session is not None:
             worker = self._worker
             facts = worker.ids.facts(
-                session, request.principal, generation=worker.backplane.generation, since=worker.position
+                session, request.principal, generation=worker.store.generation, since=worker.position
             )
             id, stored = worker.ids.write(facts)
             if stored is not None:
-                await worker.backplane.put(_facts_key(facts), stored, ttl=LIFETIME)
+                await worker.store.put(_facts_key(facts), stored, ttl=LIFETIME)
             headers = [(b"mcp-session-id", id.encode())]
         await transport.respond(headers, unless_error=True)
         if session is not None and transport.succeeded and id not in self.sessions.by_id:
@@ -164,7 +164,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         if facts is None or self._has_ended(facts):
             return
         if facts.stored:
-            stored = await worker.backplane.get(_facts_key(facts))
+            stored = await worker.store.get(_facts_key(facts))
             facts = None if stored is None else worker.ids.decode(stored)
             if facts is None or self._has_ended(facts) or text in self.sessions.by_id:
                 # Meanwhile it was terminated, or another request has revived it.
@@ -178,13 +178,13 @@ class SharedSessionEndpoint(SessionEndpoint):
 
     def _has_ended(self, facts: SessionFacts) -> bool:
         worker = self._worker
-        return facts.generation != worker.backplane.generation or worker.is_terminated(facts.key)
+        return facts.generation != worker.store.generation or worker.is_terminated(facts.key)
 
     async def _ready(self) -> None:
         """Wait a moment for the other workers at the start.
 
         Raises:
-            BackplaneUnavailable: the backplane has not been reached yet.
+            StoreUnavailable: the store has not been reached yet.
         """
         self.start()
         await self._worker.started()
@@ -296,7 +296,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         await self._worker.terminate(facts.key, facts.expires)
         key = facts.key
         self._worker.spawn(
-            self._worker.backplane.delete(f"events:{key}", f"state:{key}", f"facts:{key}", f"got:{key}", f"get:{key}")
+            self._worker.store.delete(f"events:{key}", f"state:{key}", f"facts:{key}", f"got:{key}", f"get:{key}")
         )
         await request.answer(204)
 
@@ -327,7 +327,7 @@ class SharedSessionEndpoint(SessionEndpoint):
                 try:
                     if await self._is_gone(owner, WorkerMessage("check")):
                         await self._answer_for(owner)
-                except BackplaneUnavailable:
+                except StoreUnavailable:
                     break
         self._silent.clear()
         self._checking = None

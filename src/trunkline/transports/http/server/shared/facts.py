@@ -1,7 +1,7 @@
 """The facts of a handshake, and the session id that carries them.
 
 An id is sealed text: a client can neither read nor change it, and every worker with the same keys opens it without a
-look-up. Facts that would make it too long are stored in the backplane, and the id only names them.
+look-up. Facts that would make it too long are stored in the store, and the id only names them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Seal(Protocol):
 
 
 class SessionFacts(Struct, frozen=True, array_like=True):
-    """What a handshake has fixed, and what names the session in the backplane."""
+    """What a handshake has fixed, and what names the session in the store."""
 
-    #: The name of the session in the backplane; never shown to a client.
+    #: The name of the session in the store; never shown to a client.
     key: str
-    #: The generation of the backplane that the session began in.
+    #: The generation of the store that the session began in.
     generation: str
     #: When the session ends, as wall time.
     expires: float
@@ -50,7 +50,7 @@ class SessionFacts(Struct, frozen=True, array_like=True):
     identity: tuple[str | None, str, str | None] | None = None
     client_info: Implementation | None = None
     capabilities: Mapping[str, Any] = {}
-    #: Whether the last four are stored in the backplane.
+    #: Whether the last four are stored in the store.
     stored: bool = False
 
     @property

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from trunkline.backplane.interface import Backplane
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.caller import Origin, Principal, Session, same_principal
 from trunkline.protocol.jsonrpc import Message
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, find_revision
+from trunkline.store.interface import Store
 from trunkline.transports.http.server.asgi import HTTPException, unavailable
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.sessions import (
@@ -55,7 +55,7 @@ class SharedAcceptor(Acceptor, Protocol):
         """Called when the endpoint starts."""
 
     async def leave(self) -> None:
-        """Called before the backplane is closed."""
+        """Called before the store is closed."""
 
     def resume(self, link: Link, session: Session, prefix: str) -> AcceptedConnection:
         """Serve the standing link of a session; the ids of requests to the client begin with ``prefix``."""
@@ -233,14 +233,14 @@ class SharedSession(HttpSession):
         """Read the shared state, unless it is known.
 
         Raises:
-            BackplaneUnavailable: it cannot be read, and is required; otherwise what is known is used until then.
+            StoreUnavailable: it cannot be read, and is required; otherwise what is known is used until then.
         """
         if not self.stale:
             return
         changes = self.changes
         try:
-            found = await self._worker.backplane.get(self._state_key)
-        except BackplaneUnavailable:
+            found = await self._worker.store.get(self._state_key)
+        except StoreUnavailable:
             if required:
                 raise
             return
@@ -268,16 +268,16 @@ class SharedSession(HttpSession):
         await self._change(lambda old: SharedState(old.version + 1, old.log_level, old.subscriptions - {uri}))
 
     async def _change(self, change: Callable[[SharedState], SharedState]) -> None:
-        backplane, key = self._worker.backplane, self._state_key
+        store, key = self._worker.store, self._state_key
         for _ in range(_ATTEMPTS):
-            found = await backplane.get(key)
+            found = await store.get(key)
             new = change(SharedState() if found is None else msgspec.msgpack.decode(found, type=SharedState))
             data = msgspec.msgpack.encode(new)
-            if await _swap(backplane, key, found, data):
+            if await _swap(store, key, found, data):
                 self.apply(new)
                 await self._worker.broadcast(WorkerMessage("state", self.facts.key, data))
                 return
-        raise BackplaneUnavailable("the session is being changed by too many requests at once")
+        raise StoreUnavailable("the session is being changed by too many requests at once")
 
     # --- the GET stream ----------------------------------------------------------------------------------------------
 
@@ -315,10 +315,10 @@ class _SharedLink(SessionLink):
         """Do nothing: another worker may continue the session."""
 
 
-async def _swap(backplane: Backplane, key: str, old: bytes | None, new: bytes) -> bool:
+async def _swap(store: Store, key: str, old: bytes | None, new: bytes) -> bool:
     if old is None:
-        return await backplane.put(key, new, ttl=LIFETIME, only_if_absent=True)
-    return await backplane.replace(key, old, new, ttl=LIFETIME)
+        return await store.put(key, new, ttl=LIFETIME, only_if_absent=True)
+    return await store.replace(key, old, new, ttl=LIFETIME)
 
 
 class SharedRegistry(SessionRegistry):

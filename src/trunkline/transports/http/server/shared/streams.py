@@ -16,10 +16,10 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from trunkline.backplane.interface import Subscription, entry_position
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import encode_event
+from trunkline.store.interface import Subscription, entry_position
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.shared.worker import SharedWorker
 from trunkline.types import RequestId
@@ -380,11 +380,11 @@ class LogStream(_SharedStream):
         """Read what is in the log already, and what is added from now on; readers of it elsewhere are dismissed.
 
         Raises:
-            BackplaneUnavailable: the log cannot be read.
+            StoreUnavailable: the log cannot be read.
         """
         channel = _channel(self._key)
-        self._subscription = await self._worker.backplane.subscribe(channel, self._received, missed=self._missed)
-        await self._worker.backplane.publish(channel, _CONTROL + f"{self.name} {self._token}".encode())
+        self._subscription = await self._worker.store.subscribe(channel, self._received, missed=self._missed)
+        await self._worker.store.publish(channel, _CONTROL + f"{self.name} {self._token}".encode())
         await self._read()
 
     async def aclose(self) -> None:
@@ -434,14 +434,14 @@ class LogStream(_SharedStream):
         try:
             if self._may_go_on is not None and not await self._may_go_on():
                 self.end()
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             self.end()
         await self._read_further()
 
     async def _read_further(self) -> None:
         try:
             await self._read()
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             # It is lost again; the client resumes once it can.
             self.end()
 
@@ -449,7 +449,7 @@ class LogStream(_SharedStream):
         """Read the log to its end, then what arrived meanwhile; or until the client does not keep up."""
         while not (self.ended or self._paused):
             self._behind = False
-            entries = await self._worker.backplane.read(_log(self._key), after=self._position)
+            entries = await self._worker.store.read(_log(self._key), after=self._position)
             if entries is None:
                 # Entries were dropped before they could be read; the client's own position is not kept either.
                 self.end()
@@ -523,14 +523,14 @@ class SharedEventLog:
     ) -> None:
         try:
             id = await self.append(event, patience=self.ttl)
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             failed(event)
             raise
         stored(id, event)
 
     async def append(self, event: LoggedEvent, *, patience: float | None = None) -> str:
         """Append an event and return its id."""
-        added = await self._worker.backplane.append(
+        added = await self._worker.store.append(
             _log(self._key),
             msgspec.msgpack.encode(event),
             ttl=self.ttl,
@@ -545,7 +545,7 @@ class SharedEventLog:
         """Return the event with an id; None if it is not kept."""
         if entry_position(event_id) is None:
             return None
-        found = await self._worker.backplane.read(_log(self._key), after=event_id, limit=1, inclusive=True)
+        found = await self._worker.store.read(_log(self._key), after=event_id, limit=1, inclusive=True)
         return _decoder.decode(found[0].data) if found else None
 
     async def told_at(self, event_id: str) -> Told:
@@ -557,7 +557,7 @@ class SharedEventLog:
         # Another event may be of a worker whose turn was over, and that knew less.
         told = event.told
         # The log is bounded: this reads at most what is kept for one session.
-        for entry in await self._worker.backplane.read(_log(self._key), limit=self._limits.log_events) or ():
+        for entry in await self._worker.store.read(_log(self._key), limit=self._limits.log_events) or ():
             if entry.id == event_id:
                 break
             event = _decoder.decode(entry.data)

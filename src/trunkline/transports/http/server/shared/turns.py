@@ -1,6 +1,6 @@
 """The GET stream of a session: which response of which worker is it, and which changes its client was notified of.
 
-A value in the backplane names the response that has the turn. Changes are announced in a log that all workers read; the
+A value in the store names the response that has the turn. Changes are announced in a log that all workers read; the
 worker with the turn stores their notices as events, each with the announcement that it belongs to, so that another one
 goes on where this one ended, also if it died. If two workers store the same notice, the client reads the first.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from trunkline.backplane.interface import entry_position
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.protocol.revisions import Feature
+from trunkline.store.interface import entry_position
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.shared.facts import LIFETIME
 from trunkline.transports.http.server.shared.sessions import SharedAcceptor, SharedSession
@@ -76,18 +76,18 @@ class Turn:
         return begun
 
     async def _take(self) -> bool:
-        backplane, token = self._worker.backplane, self._token.encode()
+        store, token = self._worker.store, self._token.encode()
         if self._after is not None:
-            await backplane.put(self._key, token, ttl=LIFETIME)
-        elif not await backplane.put(self._key, token, ttl=LIFETIME, only_if_absent=True):
-            holder = await backplane.get(self._key) or b""
+            await store.put(self._key, token, ttl=LIFETIME)
+        elif not await store.put(self._key, token, ttl=LIFETIME, only_if_absent=True):
+            holder = await store.get(self._key) or b""
             if holder != token and await self._is_held(holder):
                 return False
-            return await backplane.replace(self._key, holder, token, ttl=LIFETIME)
+            return await store.replace(self._key, holder, token, ttl=LIFETIME)
         return True
 
     async def _is_held(self, holder: bytes) -> bool:
-        """Return whether a response has the turn that the backplane names; its worker releases it if none has."""
+        """Return whether a response has the turn that the store names; its worker releases it if none has."""
         name = holder.decode()
         worker = name.partition("-")[0]
         if worker == self._worker.id:
@@ -96,7 +96,7 @@ class Turn:
 
     async def _read(self) -> bool:
         session, log = self._session, self._session.shared_log
-        position, told = _positions(await self._worker.backplane.get(f"got:{session.facts.key}"))
+        position, told = _positions(await self._worker.store.get(f"got:{session.facts.key}"))
         position = self._after if self._after is not None else position
         known = told_all(session.facts.since)
         if position:
@@ -143,7 +143,7 @@ class Turn:
                 try:
                     if await self.begin():
                         return
-                except BackplaneUnavailable:
+                except StoreUnavailable:
                     continue
         finally:
             self._session.waiting_responses.remove(self._response)
@@ -165,7 +165,7 @@ class Turn:
         while self._session.turn is self:
             try:
                 await self._catch_up()
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 await asyncio.sleep(TURN_SECONDS)
             else:
                 break
@@ -220,7 +220,7 @@ class Turn:
             session.own_stream.since = ""
 
     async def _release(self, position: tuple[str, str]) -> None:
-        if await self._worker.backplane.replace(self._key, self._token.encode(), b"", ttl=0.001):
+        if await self._worker.store.replace(self._key, self._token.encode(), b"", ttl=0.001):
             await self._store(position)
 
     def save(self) -> None:
@@ -236,19 +236,19 @@ class Turn:
         return stream.last_id, self._saved[1] if own.unstored or own.has_gap else self._told
 
     async def _store(self, position: tuple[str, str]) -> None:
-        await self._worker.backplane.put(f"got:{self._session.facts.key}", " ".join(position).encode(), ttl=LIFETIME)
+        await self._worker.store.put(f"got:{self._session.facts.key}", " ".join(position).encode(), ttl=LIFETIME)
 
     async def _is_mine(self) -> bool:
-        return await self._worker.backplane.get(self._key) == self._token.encode()
+        return await self._worker.store.get(self._key) == self._token.encode()
 
 
 def release_turn(worker: SharedWorker, message: WorkerMessage) -> None:
     """Release a turn that another worker waits for, if no response of this worker has it.
 
-    A turn whose taking was not answered is in the backplane, although its response was refused.
+    A turn whose taking was not answered is in the store, although its response was refused.
     """
     if message.body.decode() not in worker.turns:
-        worker.spawn(worker.backplane.replace(f"get:{message.key}", message.body, b"", ttl=0.001))
+        worker.spawn(worker.store.replace(f"get:{message.key}", message.body, b"", ttl=0.001))
 
 
 def _before(id: str) -> str:

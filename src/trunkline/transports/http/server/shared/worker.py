@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from trunkline.backplane.interface import Backplane, Entry, entry_position
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import Entry, Store, entry_position
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
 
 __all__ = ["GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later", "worker_of"]
@@ -52,7 +52,7 @@ class WorkerMessage(Struct, frozen=True, array_like=True):
     """A message between workers."""
 
     kind: str
-    #: The session it is about, by its name in the backplane.
+    #: The session it is about, by its name in the store.
     key: str = ""
     body: bytes = b""
 
@@ -90,10 +90,10 @@ class SharedWorker:
     """A worker that shares sessions with others."""
 
     def __init__(
-        self, backplane: Backplane, ids: SessionIds, *, now: Callable[[], float], random: Callable[[int], bytes]
+        self, store: Store, ids: SessionIds, *, now: Callable[[], float], random: Callable[[int], bytes]
     ) -> None:
         """Prepare to join; ``now`` returns wall time."""
-        self.backplane: Backplane = backplane
+        self.store: Store = store
         self.ids: SessionIds = ids
         self.now: Callable[[], float] = now
         #: The name of this worker: what follows it in the names of streams and requests is a number.
@@ -124,7 +124,7 @@ class SharedWorker:
         """Join the other workers, with retries; needs a running event loop."""
         if self._joining is None:
             self._listener = listener
-            self.backplane.on_new_generation(self._generation_changed)
+            self.store.on_new_generation(self._generation_changed)
             self._joining = asyncio.get_running_loop().create_task(self._join(), name="trunkline-join")
 
     def _generation_changed(self, _: str) -> None:
@@ -143,10 +143,10 @@ class SharedWorker:
         """Check that this worker has joined.
 
         Raises:
-            BackplaneUnavailable: it has not yet.
+            StoreUnavailable: it has not yet.
         """
         if not self._joined:
-            raise BackplaneUnavailable("the backplane cannot be reached; the server keeps trying")
+            raise StoreUnavailable("the store cannot be reached; the server keeps trying")
 
     async def aclose(self) -> None:
         """Leave; appends that are under way get a moment."""
@@ -158,10 +158,10 @@ class SharedWorker:
         if left:
             await asyncio.wait(left, timeout=1.0)
         self._joined = False
-        await self.backplane.aclose()
+        await self.store.aclose()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine as a task; a backplane that is gone ends it silently."""
+        """Run a coroutine as a task; a store that is gone ends it silently."""
         task = asyncio.get_running_loop().create_task(_quiet(work), name="trunkline")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -171,7 +171,7 @@ class SharedWorker:
         warned = False
         while True:
             try:
-                await self.backplane.connect()
+                await self.store.connect()
                 await self._subscribe()
                 await self._register()
                 self._behind = True
@@ -182,8 +182,8 @@ class SharedWorker:
                 # Whatever it is: a worker that stops trying would refuse all sessions for ever.
                 self._attempted.set()
                 if not warned:
-                    text = "sessions are not served until the backplane can be reached: %s"
-                    log.warning(text, error, exc_info=not isinstance(error, BackplaneUnavailable))
+                    text = "sessions are not served until the store can be reached: %s"
+                    log.warning(text, error, exc_info=not isinstance(error, StoreUnavailable))
                 warned = True
                 await asyncio.sleep(_JOIN_PAUSE)
                 continue
@@ -196,7 +196,7 @@ class SharedWorker:
             await self._stay_registered()
 
     async def _register(self) -> None:
-        await self.backplane.put(f"worker:{self.id}", b"", ttl=_REGISTERED_SECONDS)
+        await self.store.put(f"worker:{self.id}", b"", ttl=_REGISTERED_SECONDS)
 
     async def _stay_registered(self) -> None:
         pause = _RENEWAL_SECONDS
@@ -205,7 +205,7 @@ class SharedWorker:
             try:
                 await self._register()
                 pause = _RENEWAL_SECONDS
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 pause = _JOIN_PAUSE
 
     async def _subscribe(self) -> None:
@@ -218,7 +218,7 @@ class SharedWorker:
             ("announcements", self._announcement_received, self._missed),
         ]
         for channel, receive, missed in channels[self._subscribed :]:
-            await self.backplane.subscribe(channel, receive, missed=missed)
+            await self.store.subscribe(channel, receive, missed=missed)
             self._subscribed += 1
 
     def _missed(self) -> None:
@@ -236,7 +236,7 @@ class SharedWorker:
             self._behind = False
             try:
                 await self._catch_up()
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 self._behind = True
                 await asyncio.sleep(_JOIN_PAUSE)
         self._deliver_early()
@@ -255,13 +255,13 @@ class SharedWorker:
 
     async def send(self, worker: str, message: WorkerMessage) -> bool | None:
         """Send a message to a worker; False if that worker is gone, None if this is not certain."""
-        return self._is_there(await self.backplane.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
+        return self._is_there(await self.store.publish(f"worker:{worker}", msgspec.msgpack.encode(message)))
 
     async def send_small(self, worker: str | None, message: WorkerMessage) -> None:
         """Send a message that may be lost to a worker, or to all of them, unless it is large."""
         if len(message.body) <= _SMALL_BYTES:
             channel = "workers" if worker is None else f"worker:{worker}"
-            await self.backplane.publish(channel, msgspec.msgpack.encode(message))
+            await self.store.publish(channel, msgspec.msgpack.encode(message))
 
     async def send_answer(self, worker: str, message: WorkerMessage) -> bool | None:
         """Send a message to a worker that must not miss it; False if that worker is gone, None if this is not certain.
@@ -270,12 +270,12 @@ class SharedWorker:
         registered nor listens nothing is stored: a client may name any.
         """
         check = WorkerMessage("check")
-        if await self.backplane.get(f"worker:{worker}") is None and not await self.send(worker, check):
+        if await self.store.get(f"worker:{worker}") is None and not await self.send(worker, check):
             return False
         inbox = f"inbox:{worker}"
         limits: dict[str, Any] = {"max_entries": _INBOX_MESSAGES, "max_bytes": _INBOX_BYTES, "ttl": _INBOX_SECONDS}
         announce = inbox if len(message.body) <= _SMALL_BYTES else None
-        sent = await self.backplane.append(inbox, msgspec.msgpack.encode(message), announce=announce, **limits)
+        sent = await self.store.append(inbox, msgspec.msgpack.encode(message), announce=announce, **limits)
         return self._is_there(sent.heard) if announce else await self.send(worker, WorkerMessage("inbox"))
 
     def _is_there(self, heard: int) -> bool | None:
@@ -287,7 +287,7 @@ class SharedWorker:
         """Send a message to all workers, this one included; without its body if that is large."""
         if len(message.body) > _SMALL_BYTES:
             message = WorkerMessage(message.kind, message.key)
-        await self.backplane.publish("workers", msgspec.msgpack.encode(message))
+        await self.store.publish("workers", msgspec.msgpack.encode(message))
 
     def _message_received(self, data: bytes) -> None:
         message = _decode(data, WorkerMessage)
@@ -317,10 +317,10 @@ class SharedWorker:
             now = self.now()
             self._terminated = {each: until for each, until in self._terminated.items() if until > now}
             if len(self._terminated) >= MAX_TERMINATED:
-                raise BackplaneUnavailable("too many sessions were terminated; this one ends when it expires")
+                raise StoreUnavailable("too many sessions were terminated; this one ends when it expires")
         data = msgspec.msgpack.encode(_Terminated(key, expires))
         limits = {"max_entries": MAX_TERMINATED, "max_bytes": _TERMINATED_BYTES}
-        await self.backplane.append("terminated", data, ttl=LIFETIME, announce="terminated", **limits)
+        await self.store.append("terminated", data, ttl=LIFETIME, announce="terminated", **limits)
         self._terminate(key, expires)
 
     def _terminate(self, key: str, expires: float) -> None:
@@ -348,24 +348,24 @@ class SharedWorker:
 
     async def _entries_after(self, name: str, after: str) -> Any:
         """Yield the entries of a log after one, or all that are kept if that one is not."""
-        entries: list[Entry] | None = await self.backplane.read(name, after=after)
+        entries: list[Entry] | None = await self.store.read(name, after=after)
         if entries is None:
-            entries = await self.backplane.read(name)
+            entries = await self.store.read(name)
         while entries:
             for entry in entries:
                 yield entry
-            entries = await self.backplane.read(name, after=entries[-1].id)
+            entries = await self.store.read(name, after=entries[-1].id)
 
     # --- announcements -----------------------------------------------------------------------------------------------
 
     def announce(self, body: bytes) -> None:
-        """Announce a change to all other workers, as soon as the backplane can be reached."""
+        """Announce a change to all other workers, as soon as the store can be reached."""
         self.spawn(self._announce(body))
 
     async def _announce(self, body: bytes) -> None:
         limits = {"max_entries": MAX_ANNOUNCEMENTS, "max_bytes": _ANNOUNCEMENT_BYTES}
         data = msgspec.msgpack.encode(_Announcement(self.id, body))
-        await self.backplane.append(
+        await self.store.append(
             "announcements", data, ttl=LIFETIME, announce="announcements", patience=LIFETIME, **limits
         )
 
@@ -395,10 +395,10 @@ class SharedWorker:
 
     async def _catch_up_announcements(self) -> None:
         """Read the announcements that the channel did not bring, and deliver them."""
-        entries = await self.backplane.read("announcements", after=self.position, limit=MAX_ANNOUNCEMENTS)
+        entries = await self.store.read("announcements", after=self.position, limit=MAX_ANNOUNCEMENTS)
         lost = entries is None
         if entries is None:
-            entries = await self.backplane.read("announcements", limit=MAX_ANNOUNCEMENTS) or []
+            entries = await self.store.read("announcements", limit=MAX_ANNOUNCEMENTS) or []
         if not lost:
             for entry in entries:
                 self._announcement(entry.id, entry.data)
@@ -415,9 +415,7 @@ class SharedWorker:
 
         The body of one that cannot be read is None: anything may have changed.
         """
-        entries = await self.backplane.read(
-            "announcements", after=position, limit=MAX_ANNOUNCEMENTS, inclusive=inclusive
-        )
+        entries = await self.store.read("announcements", after=position, limit=MAX_ANNOUNCEMENTS, inclusive=inclusive)
         if entries is None:
             return None
         decoded = [(each.id, _decode(each.data, _Announcement)) for each in entries]
@@ -435,7 +433,7 @@ def _decode(data: bytes, kind: type[_T]) -> _T | None:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        log.error("an entry of the backplane that is no %s is skipped: %s", kind.__name__, error)
+        log.error("an entry of the store that is no %s is skipped: %s", kind.__name__, error)
         return None
 
 
@@ -447,8 +445,8 @@ def later(id: str, other: str) -> bool:
 async def _quiet(work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await work
-    except BackplaneUnavailable as error:
+    except StoreUnavailable as error:
         log.debug("%s", error.message)
     except Exception:
-        log.exception("work for the backplane failed")
+        log.exception("work for the store failed")
     return None

@@ -23,10 +23,10 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from trunkline.backplane.interface import Appended
-from trunkline.backplane.redis_channels import is_cancelled
-from trunkline.backplane.redis_scripts import RING
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import Appended
+from trunkline.store.redis_channels import is_cancelled
+from trunkline.store.redis_scripts import RING
 
 __all__ = ["Appends", "Pipelines", "has_lost_writes", "refuses_all"]
 
@@ -100,10 +100,10 @@ class Appends:
         """Add an append; the future has its outcome.
 
         Raises:
-            BackplaneUnavailable: too many wait already.
+            StoreUnavailable: too many wait already.
         """
         if len(self._waiting) >= WAITING or self._waiting_bytes >= WAITING_BYTES:
-            raise BackplaneUnavailable("Redis is too slow: too many appends wait for it")
+            raise StoreUnavailable("Redis is too slow: too many appends wait for it")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
         append = _Append(keys, args, loop.time() + patience, future)
@@ -125,7 +125,7 @@ class Appends:
             self._task.cancel()
             await asyncio.wait([self._task])
         for append in self._waiting:
-            _fail(append, "the backplane was closed")
+            _fail(append, "the store was closed")
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -165,7 +165,7 @@ class Appends:
             before = each.number
         try:
             outcomes = await self._pipelines.run_group(calls)
-        except (BackplaneUnavailable, RedisError, OSError, TimeoutError):
+        except (StoreUnavailable, RedisError, OSError, TimeoutError):
             return False
         for append, outcome in zip(group, outcomes, strict=True):
             if _passes(outcome):
@@ -201,6 +201,6 @@ class Appends:
 
 def _fail(append: _Append, reason: str) -> None:
     if not append.future.done():
-        append.future.set_exception(BackplaneUnavailable(f"Redis could not store an event: {reason}"))
+        append.future.set_exception(StoreUnavailable(f"Redis could not store an event: {reason}"))
         # Retrieved here, so that asyncio does not report it if nothing awaits it any more.
         append.future.exception()

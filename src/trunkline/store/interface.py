@@ -1,10 +1,10 @@
-"""The interface of a backplane: what the workers of one server share, in sixteen verbs.
+"""The interface of a store: what the workers of one server share, in sixteen verbs.
 
 Keys, logs, channels, queues and indexes are named by short texts; each kind has its own names. Values are bytes. Times
-are seconds. Every coroutine ends within a bounded time: it returns, or raises `BackplaneUnavailable`, and the next call
+are seconds. Every coroutine ends within a bounded time: it returns, or raises `StoreUnavailable`, and the next call
 tries again. A write that failed so may have been done all the same, unless the method says otherwise.
 
-A backplane that lost writes which it had acknowledged (a failover to a replica that lagged behind, a restart without
+A store that lost writes which it had acknowledged (a failover to a replica that lagged behind, a restart without
 its file) gets a new *generation*: whatever was derived from the old one must end, since it may have gaps.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Appended", "Backplane", "Delivery", "Entry", "FullIndex", "IndexLimits", "Subscription", "entry_position"]
+__all__ = ["Appended", "Delivery", "Entry", "FullIndex", "IndexLimits", "Store", "Subscription", "entry_position"]
 
 
 class Entry(NamedTuple):
@@ -59,7 +59,7 @@ class Subscription(Protocol):
         """End the subscription; never raises."""
 
 
-class Backplane(Protocol):
+class Store(Protocol):
     """What the workers of one server share."""
 
     # --- values: one key, one value, which expires ---
@@ -164,7 +164,7 @@ class Backplane(Protocol):
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return the members of an index after a text, in their order."""
 
-    # --- its own life; ``stats`` of type `BackplaneStats` is optional ---
+    # --- its own life; ``stats`` of type `StoreStats` is optional ---
 
     @property
     def available(self) -> bool:

@@ -1,7 +1,7 @@
-"""A backplane for the workers of one machine: a `MemoryStore` in one process, used by others through a local socket.
+"""A store for the workers of one machine: a `MemoryContents` in one process, used by others through a local socket.
 
 The process with the store calls `serve_store` for each connection, or `serve_stores` for all of a socket; a worker
-opens a `LocalBackplane`. What the store holds ends with its process. A worker that was disconnected connects again, and
+opens a `LocalEngine`. What the store holds ends with its process. A worker that was disconnected connects again, and
 its subscribers learn that messages may be missing; a store that was started again has another generation.
 """
 
@@ -21,15 +21,15 @@ from typing import Any
 
 import msgspec
 
-from trunkline.backplane.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.backplane.stats import BackplaneStats
-from trunkline.errors import BackplaneUnavailable, LinkError
+from trunkline.errors import LinkError, StoreUnavailable
+from trunkline.store.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
+from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.stats import StoreStats
 
 __all__ = [
     "STORE_BYTES",
     "SWEEP_SECONDS",
-    "LocalBackplane",
+    "LocalEngine",
     "OpenStream",
     "is_own_peer",
     "pack_frame",
@@ -40,7 +40,7 @@ __all__ = [
 
 log = logging.getLogger("trunkline")
 
-#: Opens a connection to the process with the store.
+#: Opens a connection to the process with the contents.
 OpenStream = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 #: The largest message: a value or event of the largest message of the protocol, with its envelope.
@@ -83,9 +83,9 @@ async def read_frame(reader: asyncio.StreamReader, kind: Any = Any) -> Any:
 # --- the process with the store --------------------------------------------------------------------------------------
 
 
-async def serve_store(store: MemoryStore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve_store(contents: MemoryContents, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve one worker until it disconnects; its subscriptions end with it."""
-    backplane = MemoryBackplane(store)
+    store = MemoryEngine(contents)
     open_subscriptions: dict[int, Subscription] = {}
 
     def send(message: object) -> None:
@@ -98,14 +98,14 @@ async def serve_store(store: MemoryStore, reader: asyncio.StreamReader, writer: 
         send([0, number, data])
 
     try:
-        send([0, 0, backplane.generation])
+        send([0, 0, store.generation])
         while True:
             number, verb, arguments = await read_frame(reader)
             try:
                 result: Any = None
                 if verb == "subscribe":
                     receive = partial(deliver, number)
-                    open_subscriptions[number] = await backplane.subscribe(arguments["channel"], receive)
+                    open_subscriptions[number] = await store.subscribe(arguments["channel"], receive)
                 elif verb == "unsubscribe":
                     subscription = open_subscriptions.pop(arguments["number"], None)
                     if subscription is not None:
@@ -114,21 +114,21 @@ async def serve_store(store: MemoryStore, reader: asyncio.StreamReader, writer: 
                     positional = arguments.pop("*", [])
                     if verb == "index":
                         arguments["into"] = {name: IndexLimits(*limits) for name, limits in arguments["into"].items()}
-                    result = await getattr(backplane, verb)(*positional, **arguments)
+                    result = await getattr(store, verb)(*positional, **arguments)
                 else:
                     raise ConnectionError(f"an unknown verb {verb!r}")
-            except BackplaneUnavailable as error:
+            except StoreUnavailable as error:
                 send([number, 1, error.message])
                 continue
             send([number, 0, result])
     except (asyncio.IncompleteReadError, ConnectionError, OSError, msgspec.DecodeError):
         log.debug("a worker disconnected from the shared state", exc_info=True)
     finally:
-        await backplane.aclose()
+        await store.aclose()
         writer.close()
 
 
-async def serve_stores(store: MemoryStore, listener: socket.socket) -> None:
+async def serve_stores(contents: MemoryContents, listener: socket.socket) -> None:
     """Serve the workers that connect to a socket of this user, until cancelled."""
     loop, serving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
@@ -138,12 +138,12 @@ async def serve_stores(store: MemoryStore, listener: socket.socket) -> None:
         task.add_done_callback(serving.discard)
 
     listener.setblocking(False)
-    serve(_sweep(store))
+    serve(_sweep(contents))
     try:
         while True:
             connection, _ = await loop.sock_accept(listener)
             if is_own_peer(connection):
-                serve(_serve_connection(store, connection))
+                serve(_serve_connection(contents, connection))
             else:
                 connection.close()
     finally:
@@ -152,14 +152,14 @@ async def serve_stores(store: MemoryStore, listener: socket.socket) -> None:
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def _serve_connection(store: MemoryStore, connection: socket.socket) -> None:
-    await serve_store(store, *await asyncio.open_unix_connection(sock=connection))
+async def _serve_connection(contents: MemoryContents, connection: socket.socket) -> None:
+    await serve_store(contents, *await asyncio.open_unix_connection(sock=connection))
 
 
-async def _sweep(store: MemoryStore) -> None:
+async def _sweep(contents: MemoryContents) -> None:
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        store.sweep()
+        contents.sweep()
 
 
 def is_own_peer(connection: socket.socket) -> bool:
@@ -176,28 +176,28 @@ def is_own_peer(connection: socket.socket) -> bool:
 
 
 class _LocalSubscription:
-    __slots__ = ("_backplane", "_number", "channel", "missed", "receive")
+    __slots__ = ("_number", "_store", "channel", "missed", "receive")
 
     def __init__(
         self,
-        backplane: LocalBackplane,
+        store: LocalEngine,
         number: int,
         channel: str,
         receive: Callable[[bytes], None],
         missed: Callable[[], None] | None,
     ) -> None:
-        self._backplane = backplane
+        self._store = store
         self._number = number
         self.channel = channel
         self.receive = receive
         self.missed = missed
 
     async def close(self) -> None:
-        await self._backplane.unsubscribe(self._number)
+        await self._store.unsubscribe(self._number)
 
 
-class LocalBackplane:
-    """One worker's access to the store of another process; see `Backplane` for the methods."""
+class LocalEngine:
+    """One worker's access to the store of another process; see `Store` for the methods."""
 
     def __init__(self, open_stream: OpenStream, *, name: str) -> None:
         """Prepare to connect; ``name`` is that of the server, whose keys no other server sees."""
@@ -212,7 +212,7 @@ class LocalBackplane:
         self._connecting = asyncio.Lock()
         self._generation = ""
         self._closed = False
-        self.stats: BackplaneStats = BackplaneStats()
+        self.stats: StoreStats = StoreStats()
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class LocalBackplane:
         if self._subscriptions.pop(number, None) is not None and self._writer is not None:
             try:
                 await self._call("unsubscribe", arguments={"number": number})
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 log.debug("the shared state is gone, and the subscription with it")
 
     # --- limits and queues -------------------------------------------------------------------------------------------
@@ -339,22 +339,22 @@ class LocalBackplane:
 
     @property
     def generation(self) -> str:
-        """The generation of the store."""
+        """The generation of the contents."""
         return self._generation
 
     def on_new_generation(self, callback: Callable[[str], None]) -> None:
-        """Register a callback; a store has one generation, and another one is another store."""
+        """Register a callback; a store has one generation, and another one is another contents."""
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect to the process with the store."""
+        """Connect to the process with the contents."""
         try:
             # With the wait for another attempt: however many calls wait, each ends in time.
             async with asyncio.timeout(_TIMEOUT), self._connecting:
                 if self._writer is not None:
                     return
                 if self._closed:
-                    raise BackplaneUnavailable("the backplane is closed")
+                    raise StoreUnavailable("the store is closed")
                 reader, writer = await self._open_stream()
                 try:
                     before = await self._join(reader, writer)
@@ -363,7 +363,7 @@ class LocalBackplane:
                     writer.close()
                     raise
         except (OSError, TimeoutError, LinkError, asyncio.IncompleteReadError) as error:
-            raise BackplaneUnavailable(_GONE) from error
+            raise StoreUnavailable(_GONE) from error
         for subscription in tuple(self._subscriptions.values()):
             if subscription.missed is not None:
                 self._report(subscription.missed)
@@ -378,7 +378,7 @@ class LocalBackplane:
         self.stats.last_success = time.time()
         self.stats.reconnects += bool(before)
         self._writer = writer
-        self._reading = asyncio.get_running_loop().create_task(self._read(reader), name="trunkline-backplane")
+        self._reading = asyncio.get_running_loop().create_task(self._read(reader), name="trunkline-store")
         for number, subscription in tuple(self._subscriptions.items()):
             await self._call("subscribe", number=number, channel=subscription.channel)
         return before
@@ -405,7 +405,7 @@ class LocalBackplane:
                 if waiting is None or waiting.done():
                     continue
                 if code:
-                    waiting.set_exception(BackplaneUnavailable(str(result)))
+                    waiting.set_exception(StoreUnavailable(str(result)))
                 else:
                     waiting.set_result(result)
         except (asyncio.IncompleteReadError, ConnectionError, OSError, msgspec.DecodeError):
@@ -413,12 +413,12 @@ class LocalBackplane:
             await self._connect_again()
 
     async def _connect_again(self) -> None:
-        """Connect to the store, or to the one that is started in its place, however long that takes."""
+        """Connect to the contents, or to the one that is started in its place, however long that takes."""
         told = False
         while not self._closed:
             try:
                 await self.connect()
-            except BackplaneUnavailable as error:
+            except StoreUnavailable as error:
                 if not told:
                     log.error("%s", error.message)
                 told = True
@@ -439,7 +439,7 @@ class LocalBackplane:
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             if not each.done():
-                each.set_exception(BackplaneUnavailable(_GONE))
+                each.set_exception(StoreUnavailable(_GONE))
 
     async def _call(
         self,
@@ -462,6 +462,6 @@ class LocalBackplane:
                 async with asyncio.timeout(_TIMEOUT):
                     return await answer
             except TimeoutError as error:
-                raise BackplaneUnavailable("the process that holds the shared state does not answer") from error
+                raise StoreUnavailable("the process that holds the shared state does not answer") from error
             finally:
                 self._waiting.pop(number, None)

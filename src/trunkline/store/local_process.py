@@ -1,4 +1,4 @@
-"""The process that holds what the workers of one machine share without a backplane, and the folder of its socket."""
+"""The process that holds what the workers of one machine share without a store, and the folder of its socket."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.local import STORE_BYTES, LocalBackplane, serve_stores
-from trunkline.backplane.memory import MemoryStore
 from trunkline.errors import ConfigError
+from trunkline.store.interface import Store
+from trunkline.store.local import STORE_BYTES, LocalEngine, serve_stores
+from trunkline.store.memory import MemoryContents
 
 __all__ = ["LocalStore", "private_socket_folder", "until_closed"]
 
@@ -25,7 +25,7 @@ _BACKLOG = 1024
 
 
 class LocalStore:
-    """What the workers of one machine share without a backplane: a process beside them holds it in memory.
+    """What the workers of one machine share without a store: a process beside them holds it in memory.
 
     The socket belongs to the supervisor, so that workers can connect to it whenever that process is started again.
     """
@@ -48,10 +48,10 @@ class LocalStore:
             self.remove()
             raise _no_socket_folder(error) from error
 
-    def backplane(self, name: str) -> Backplane:
+    def store(self, name: str) -> Store:
         """Return the connection of a worker for the server of this name; called in the worker."""
         self._listener.close()
-        return LocalBackplane(lambda: asyncio.open_unix_connection(self._path), name=name)
+        return LocalEngine(lambda: asyncio.open_unix_connection(self._path), name=name)
 
     def remove(self) -> None:
         """Remove the socket; called when all processes have ended."""
@@ -68,8 +68,8 @@ class LocalStore:
 
     async def _serve(self, lifeline: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        store = MemoryStore(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
-        serving = loop.create_task(serve_stores(store, self._listener))
+        contents = MemoryContents(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
+        serving = loop.create_task(serve_stores(contents, self._listener))
         loop.add_signal_handler(signal.SIGTERM, serving.cancel)
         gone = loop.create_task(until_closed(lifeline, serving.cancel))
         lifeline.setblocking(False)

@@ -1,4 +1,4 @@
-"""The interface of a backplane: each claim holds for every implementation."""
+"""The interface of a store: each claim holds for every implementation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tracemalloc
 
 import pytest
 
-from tests.backplane.conftest import Workers
-from trunkline.backplane.interface import Backplane, Delivery, Entry, FullIndex, IndexLimits, entry_position
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from tests.store.conftest import Workers
+from trunkline.store.interface import Delivery, Entry, FullIndex, IndexLimits, Store, entry_position
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 
-async def add(backplane: Backplane, data: bytes, *, entries: int = 100, announce: str | None = None) -> str:
+async def add(store: Store, data: bytes, *, entries: int = 100, announce: str | None = None) -> str:
     """Append to the log that the tests use."""
-    added = await backplane.append("log", data, ttl=60, max_entries=entries, max_bytes=1000, announce=announce)
+    added = await store.append("log", data, ttl=60, max_entries=entries, max_bytes=1000, announce=announce)
     return added.id
 
 
@@ -150,8 +150,8 @@ async def test_an_append_is_announced_with_its_id(workers: Workers) -> None:
 async def test_a_message_reaches_every_subscriber_once(workers: Workers) -> None:
     async with workers(2) as (one, other):
         inboxes = [Inbox(), Inbox(), Inbox()]
-        for backplane, inbox in zip((one, one, other), inboxes, strict=True):
-            await backplane.subscribe("news", inbox)
+        for store, inbox in zip((one, one, other), inboxes, strict=True):
+            await store.subscribe("news", inbox)
         await one.publish("news", b"1")
         await one.publish("news", b"2")
         assert [await inbox.get(2) for inbox in inboxes] == [[b"1", b"2"]] * 3
@@ -370,13 +370,13 @@ async def test_a_member_whose_time_is_over_makes_room(workers: Workers) -> None:
 
 
 async def test_a_call_copies_no_index_in_memory() -> None:
-    backplane = MemoryBackplane(MemoryStore(now=time.time, random=os.urandom))
+    store = MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
     for n in range(5000):
-        await backplane.index(f"m{n:04}", into={"all": ANY}, weight=1, ttl=60)
+        await store.index(f"m{n:04}", into={"all": ANY}, weight=1, ttl=60)
     tracemalloc.start()
     try:
-        assert await backplane.index("next", into={"all": IndexLimits(6000, 6000)}, weight=1, ttl=60) is None
-        assert await backplane.members("all", after="m0009", limit=2) == ["m0010", "m0011"]
+        assert await store.index("next", into={"all": IndexLimits(6000, 6000)}, weight=1, ttl=60) is None
+        assert await store.members("all", after="m0009", limit=2) == ["m0010", "m0011"]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,12 +1,12 @@
-"""A simulated backplane: one engine that keeps everything in memory, and a connection to it for each worker.
+"""A simulated store: one engine that keeps everything in memory, and a connection to it for each worker.
 
-The engine is a `MemoryStore`. A ``SimulatedBackplane`` is what a worker has of it, and fails as the one on Redis does:
+The engine is a `MemoryContents`. A ``SimulatedStore`` is what a worker has of it, and fails as the one on Redis does:
 commands take time and overtake each other, an answer may be lost after the command was done, and after a failure every
 call fails until a probe succeeds. Appends are sent in groups and in order, and repeated until they are answered; the
 engine does each once. Channels have a connection of their own, whose messages arrive in order, until it breaks: what is
 under way is lost, and the subscribers are told once it is there again. A restart breaks every connection; a failover
 also takes the contents back to an earlier time. With them go the counts of acknowledged writes, from which a worker
-notices it, as the scripts of the backplane on Redis do: then a new generation begins.
+notices it, as the scripts of the store on Redis do: then a new generation begins.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from random import Random
 from typing import Any
 
 from tests.simulation.loop import EPOCH, Actor, SimulationLoop
-from trunkline.backplane.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import Appended, Delivery, Entry, FullIndex, IndexLimits, Subscription
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
-__all__ = ["Engine", "Faults", "SimulatedBackplane"]
+__all__ = ["Engine", "Faults", "SimulatedStore"]
 
-#: As in the backplane on Redis: the time that a call may take, and the pauses between two probes, checks and attempts.
+#: As in the store on Redis: the time that a call may take, and the pauses between two probes, checks and attempts.
 TIMEOUT, PROBE_SECONDS, CHECK_SECONDS, RETRY_SECONDS = 2.0, 0.2, 1.0, 0.05
 
 
@@ -69,11 +69,11 @@ class Engine:
         self.random = random
         self.trace = trace
         self.violated = violated
-        self.actor: Actor = loop.actor("backplane")
-        self.store = MemoryStore(now=lambda: EPOCH + loop.time(), random=random.randbytes)
+        self.actor: Actor = loop.actor("store")
+        self.contents = MemoryContents(now=lambda: EPOCH + loop.time(), random=random.randbytes)
         self.reachable = True
         self.faults = Faults()
-        self.connections: list[SimulatedBackplane] = []
+        self.connections: list[SimulatedStore] = []
         #: Every entry that was added in this generation, by log; and the ids of those whose writers were told so.
         self.history: dict[str, list[Entry]] = {}
         self.acknowledged: set[str] = set()
@@ -120,18 +120,34 @@ class Engine:
         saved = copy.deepcopy(self._saved)
         if not any(any(connection.missing_writes(saved[-1])) for connection in self.connections):
             return
-        store = self.store
-        store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history, self.processes = saved
-        self.lost_at, self.noticed_at, self.lost_generation = self.loop.time(), None, store.generation
+        contents = self.contents
+        (
+            contents.values,
+            contents.logs,
+            contents.queues,
+            contents.arrivals,
+            contents.indexes,
+            self.history,
+            self.processes,
+        ) = saved
+        self.lost_at, self.noticed_at, self.lost_generation = self.loop.time(), None, contents.generation
         self.admitted.clear()
-        self.trace("lost writes, generation %s", store.generation)
+        self.trace("lost writes, generation %s", contents.generation)
         for connection in self.connections:
             connection.break_channels()
             connection.writes_lost()
 
     def _contents(self) -> tuple[Any, ...]:
-        store = self.store
-        return store.values, store.logs, store.queues, store.arrivals, store.indexes, self.history, self.processes
+        contents = self.contents
+        return (
+            contents.values,
+            contents.logs,
+            contents.queues,
+            contents.arrivals,
+            contents.indexes,
+            self.history,
+            self.processes,
+        )
 
     def process(self, name: str) -> _Process:
         """Return the hash of a process."""
@@ -141,12 +157,12 @@ class Engine:
         """Return the generation, and whether writes of a process are gone; then a new one begins."""
         process = self.process(name)
         lost = process.last < acknowledged or process.writes < writes
-        if lost and generation == self.store.generation:
-            self.store.generation = self.random.randbytes(8).hex()
-            self.trace("generation %s begins", self.store.generation)
-        return self.store.generation, lost
+        if lost and generation == self.contents.generation:
+            self.contents.generation = self.random.randbytes(8).hex()
+            self.trace("generation %s begins", self.contents.generation)
+        return self.contents.generation, lost
 
-    def disconnect(self, connection: SimulatedBackplane) -> None:
+    def disconnect(self, connection: SimulatedStore) -> None:
         """Called when a worker is gone: it is no subscriber any more."""
         if connection in self.connections:
             self.connections.remove(connection)
@@ -159,7 +175,7 @@ class Engine:
 
     def check_noticed(self) -> None:
         """Look whether every worker knows the generation."""
-        generation = self.store.generation
+        generation = self.contents.generation
         known = generation != self.lost_generation and all(
             each.generation in ("", generation) for each in self.connections
         )
@@ -184,28 +200,26 @@ class _Append:
 
 
 class _Subscription:
-    __slots__ = ("_backplane", "channel", "missed", "receive")
+    __slots__ = ("_store", "channel", "missed", "receive")
 
-    def __init__(
-        self, backplane: SimulatedBackplane, channel: str, receive: Callable[[bytes], None], missed: Any
-    ) -> None:
-        self._backplane = backplane
+    def __init__(self, store: SimulatedStore, channel: str, receive: Callable[[bytes], None], missed: Any) -> None:
+        self._store = store
         self.channel = channel
         self.receive = receive
         self.missed: Callable[[], None] | None = missed
 
     async def close(self) -> None:
-        self._backplane.unsubscribe(self)
+        self._store.unsubscribe(self)
 
 
-class SimulatedBackplane:
-    """One worker's connections to the engine; see `Backplane` for the methods."""
+class SimulatedStore:
+    """One worker's connections to the engine; see `Store` for the methods."""
 
     def __init__(self, engine: Engine, actor: Actor) -> None:
         self._engine = engine
         self._loop = engine.loop
         self._actor = actor
-        self._inner = MemoryBackplane(engine.store)
+        self._inner = MemoryEngine(engine.contents)
         self._generation = ""
         self._callbacks: list[Callable[[str], None]] = []
         self._down = False
@@ -354,7 +368,7 @@ class SimulatedBackplane:
         engine = self._engine
         if not engine.reachable:
             await asyncio.sleep(engine.latency())
-            raise BackplaneUnavailable("the simulated backplane cannot be reached")
+            raise StoreUnavailable("the simulated store cannot be reached")
         if self not in engine.connections:
             engine.connections.append(self)
             self._connected = True
@@ -386,7 +400,7 @@ class SimulatedBackplane:
         if writes <= before:
             # The count of this worker's writes went back.
             self._check_soon()
-            raise BackplaneUnavailable("the simulated backplane lost writes")
+            raise StoreUnavailable("the simulated store lost writes")
         if process == self._process:
             self._writes = max(self._writes, writes)
         return done
@@ -397,15 +411,15 @@ class SimulatedBackplane:
         """Send a command and wait for its answer.
 
         Raises:
-            BackplaneUnavailable: there was none; it may have been done all the same.
+            StoreUnavailable: there was none; it may have been done all the same.
         """
         if self._down and not checks:
-            raise BackplaneUnavailable("the simulated backplane cannot be reached")
+            raise StoreUnavailable("the simulated store cannot be reached")
         answer = self._loop.create_future()
         try:
             self._send(operation, answer)
             return await answer
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             self._engine.trace("%s %s of %s fails", verb, name, self._actor.name)
             self._failed()
             raise
@@ -511,7 +525,7 @@ class SimulatedBackplane:
     async def _add(self, operation: Callable[[], Coroutine[Any, Any, Any]], data: bytes, patience: float | None) -> Any:
         if patience is None:
             if self._down:
-                raise BackplaneUnavailable("the simulated backplane cannot be reached")
+                raise StoreUnavailable("the simulated store cannot be reached")
             patience = TIMEOUT
         future = self._loop.create_future()
         self._waiting.append(_Append(operation, data, self._loop.time() + patience, future))
@@ -531,7 +545,7 @@ class SimulatedBackplane:
             work = partial(self._append_all, process, self._acknowledged, [(each.number, each) for each in group])
             try:
                 outcomes = await self._call("appends", str(group[0].number), work)
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 outcomes = None
             if outcomes is None:
                 for append in [each for each in self._waiting if each.deadline <= self._loop.time()]:
@@ -567,7 +581,7 @@ class SimulatedBackplane:
         self, channel: str, receive: Callable[[bytes], None], *, missed: Callable[[], None] | None = None
     ) -> Subscription:
         if self._down or not self._connected:
-            raise BackplaneUnavailable("the simulated backplane cannot be reached")
+            raise StoreUnavailable("the simulated store cannot be reached")
         subscription = _Subscription(self, channel, receive, missed)
         self._subscriptions.setdefault(channel, []).append(subscription)
         confirmed = self._loop.create_future()
@@ -687,6 +701,6 @@ def _set_result(future: asyncio.Future[Any], result: Any) -> None:
 
 def _set_failure(future: asyncio.Future[Any]) -> None:
     if not future.done():
-        future.set_exception(BackplaneUnavailable("the simulated backplane did not answer"))
+        future.set_exception(StoreUnavailable("the simulated store did not answer"))
         # Retrieved here: its caller may have gone.
         future.exception()

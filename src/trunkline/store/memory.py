@@ -1,6 +1,6 @@
-"""A backplane inside one process: the reference for the other one, and what the simulation runs on.
+"""A store inside one process: the reference for the other one, and what the simulation runs on.
 
-A ``MemoryStore`` is what the others keep outside; each worker has a ``MemoryBackplane`` of its own onto it. It is
+A ``MemoryContents`` is what the others keep outside; each worker has a ``MemoryEngine`` of its own onto it. It is
 deterministic: the clock and the random bytes are passed in, and messages are delivered in the step that sends them.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from trunkline.backplane.interface import (
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import (
     Appended,
     Delivery,
     Entry,
@@ -21,13 +22,12 @@ from trunkline.backplane.interface import (
     Subscription,
     entry_position,
 )
-from trunkline.errors import BackplaneUnavailable
 
-__all__ = ["MemoryBackplane", "MemoryStore"]
+__all__ = ["MemoryContents", "MemoryEngine"]
 
 #: What an entry costs beside its bytes: its key, objects and the place in a table.
 _ENTRY_BYTES = 200
-#: All entries are counted at most once in so many seconds, since that takes a while in a full store.
+#: All entries are counted at most once in so many seconds, since that takes a while in a full contents.
 _COUNT_SECONDS = 1.0
 
 
@@ -99,26 +99,26 @@ class _Index:
 
 
 class _MemorySubscription:
-    __slots__ = ("_backplane", "channel", "missed", "receive")
+    __slots__ = ("_store", "channel", "missed", "receive")
 
     def __init__(
         self,
-        backplane: MemoryBackplane,
+        store: MemoryEngine,
         channel: str,
         receive: Callable[[bytes], None],
         missed: Callable[[], None] | None,
     ) -> None:
-        self._backplane = backplane
+        self._store = store
         self.channel = channel
         self.receive = receive
         self.missed = missed
 
     async def close(self) -> None:
-        self._backplane.forget(self)
+        self._store.forget(self)
 
 
-class MemoryStore:
-    """The contents of a backplane in memory, which several `MemoryBackplane` share."""
+class MemoryContents:
+    """The contents of a store in memory, which several `MemoryEngine` share."""
 
     def __init__(
         self, *, now: Callable[[], float], random: Callable[[int], bytes], max_bytes: int | None = None
@@ -140,7 +140,7 @@ class MemoryStore:
         self.arrivals: dict[str, float] = {}
         self.indexes: dict[str, _Index] = {}
         self.subscriptions: dict[str, list[_MemorySubscription]] = {}
-        self.backplanes: list[MemoryBackplane] = []
+        self.stores: list[MemoryEngine] = []
         self.generation: str = random(8).hex()
         #: Whether it can be reached; see `set_available`.
         self.available: bool = True
@@ -149,20 +149,20 @@ class MemoryStore:
         """Make every call fail, or succeed again; subscribers are then notified that they may have missed messages."""
         recovered, self.available = available and not self.available, available
         if recovered:
-            for backplane in self.backplanes:
-                backplane.recovered()
+            for store in self.stores:
+                store.recovered()
 
     def lose_writes(self) -> None:
         """Start a new generation, as after a failover that lost writes."""
         self.generation = self._random(8).hex()
-        for backplane in self.backplanes:
-            backplane.announce_generation()
+        for store in self.stores:
+            store.announce_generation()
 
     def reserve(self, size: int) -> None:
         """Account for so many bytes that are about to be stored.
 
         Raises:
-            BackplaneUnavailable: there is no room for them.
+            StoreUnavailable: there is no room for them.
         """
         if self._max_bytes is None:
             return
@@ -171,7 +171,7 @@ class MemoryStore:
             self.sweep()
             self._estimate, self._counted_at = self._count(), self.now()
         if self._estimate + cost > self._max_bytes:
-            raise BackplaneUnavailable(
+            raise StoreUnavailable(
                 f"the store that the workers share is full ({self._max_bytes // 1024 // 1024} MiB); try again later"
             )
         self._estimate += cost
@@ -225,12 +225,12 @@ class MemoryStore:
         return len(heard)
 
 
-class MemoryBackplane:
-    """One worker's access to a `MemoryStore`; see `Backplane` for the methods."""
+class MemoryEngine:
+    """One worker's access to a `MemoryContents`; see `Store` for the methods."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        """Use a store."""
-        self._store = store
+    def __init__(self, contents: MemoryContents) -> None:
+        """Use these contents."""
+        self._contents = contents
         self._own: list[_MemorySubscription] = []
         self._callbacks: list[Callable[[str], None]] = []
 
@@ -238,10 +238,10 @@ class MemoryBackplane:
 
     async def get(self, key: str) -> bytes | None:
         """Return a value."""
-        store = self._reach()
-        value, expires = store.values.get(key, (None, 0.0))
-        if value is not None and expires <= store.now():
-            del store.values[key]
+        contents = self._reach()
+        value, expires = contents.values.get(key, (None, 0.0))
+        if value is not None and expires <= contents.now():
+            del contents.values[key]
             return None
         return value
 
@@ -249,9 +249,9 @@ class MemoryBackplane:
         """Set a value."""
         if only_if_absent and await self.get(key) is not None:
             return False
-        store = self._reach()
-        store.reserve(len(value))
-        store.values[key] = (value, store.now() + ttl)
+        contents = self._reach()
+        contents.reserve(len(value))
+        contents.values[key] = (value, contents.now() + ttl)
         return True
 
     async def replace(self, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
@@ -260,11 +260,11 @@ class MemoryBackplane:
 
     async def delete(self, *keys: str) -> None:
         """Delete values, logs and counts."""
-        store = self._reach()
+        contents = self._reach()
         for key in keys:
-            store.values.pop(key, None)
-            store.logs.pop(key, None)
-            store.arrivals.pop(key, None)
+            contents.values.pop(key, None)
+            contents.logs.pop(key, None)
+            contents.arrivals.pop(key, None)
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
@@ -280,18 +280,18 @@ class MemoryBackplane:
         patience: float | None = None,
     ) -> Appended:
         """Add an entry; a failure is immediate, whatever the patience."""
-        store = self._reach()
-        store.reserve(len(data))
-        kept = store.log(log)
+        contents = self._reach()
+        contents.reserve(len(data))
+        kept = contents.log(log)
         if kept is None:
-            kept = store.logs[log] = _Log()
-        entry = Entry(store.next_id(), data)
+            kept = contents.logs[log] = _Log()
+        entry = Entry(contents.next_id(), data)
         kept.entries.append(entry)
         kept.size += len(data)
-        kept.expires = store.now() + ttl
+        kept.expires = contents.now() + ttl
         while len(kept.entries) > 1 and (len(kept.entries) > max_entries or kept.size > max_bytes):
             kept.size -= len(kept.entries.popleft().data)
-        heard = 0 if announce is None else store.publish(announce, b"%s %s" % (entry.id.encode(), data))
+        heard = 0 if announce is None else contents.publish(announce, b"%s %s" % (entry.id.encode(), data))
         return Appended(entry.id, heard)
 
     async def read(
@@ -318,9 +318,9 @@ class MemoryBackplane:
         self, channel: str, receive: Callable[[bytes], None], *, missed: Callable[[], None] | None = None
     ) -> Subscription:
         """Receive messages."""
-        store = self._reach()
+        contents = self._reach()
         subscription = _MemorySubscription(self, channel, receive, missed)
-        store.subscriptions.setdefault(channel, []).append(subscription)
+        contents.subscriptions.setdefault(channel, []).append(subscription)
         self._own.append(subscription)
         return subscription
 
@@ -328,10 +328,10 @@ class MemoryBackplane:
         """Remove a subscription."""
         if subscription in self._own:
             self._own.remove(subscription)
-            others = self._store.subscriptions[subscription.channel]
+            others = self._contents.subscriptions[subscription.channel]
             others.remove(subscription)
             if not others:
-                del self._store.subscriptions[subscription.channel]
+                del self._contents.subscriptions[subscription.channel]
 
     def recovered(self) -> None:
         """Called when the store can be reached again."""
@@ -343,36 +343,36 @@ class MemoryBackplane:
 
     async def admit(self, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
         """Count events."""
-        store = self._reach()
-        now, interval = store.now(), 1.0 / rate
+        contents = self._reach()
+        now, interval = contents.now(), 1.0 / rate
         # GCRA: the theoretical arrival time of the next event may run ahead of the clock by the burst.
-        arrival = max(store.arrivals.get(key, now), now)
+        arrival = max(contents.arrivals.get(key, now), now)
         wait = arrival + cost * interval - burst * interval - now
         # A billionth of a second is no reason to wait: sums of floats are not exact.
         if wait > 1e-9:
             return wait
-        if key not in store.arrivals:
-            store.reserve(0)
-        store.arrivals[key] = arrival + cost * interval
+        if key not in contents.arrivals:
+            contents.reserve(0)
+        contents.arrivals[key] = arrival + cost * interval
         return 0.0
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
     async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
         """Add an entry."""
-        store = self._reach()
-        store.reserve(len(data))
-        id, found = store.next_id(), store.queues.setdefault(queue, _Queue())
+        contents = self._reach()
+        contents.reserve(len(data))
+        id, found = contents.next_id(), contents.queues.setdefault(queue, _Queue())
         found.entries[id] = data
         if holder:
-            found.leases[id] = _Lease(holder, store.now(), 1)
-        store.publish(queue, id.encode())
+            found.leases[id] = _Lease(holder, contents.now(), 1)
+        contents.publish(queue, id.encode())
         return id
 
     async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
         """Lease entries."""
-        store = self._reach()
-        found, now = store.queues.setdefault(queue, _Queue()), store.now()
+        contents = self._reach()
+        found, now = contents.queues.setdefault(queue, _Queue()), contents.now()
         late = [id for id, held in found.leases.items() if now - held.since >= lease]
         new = [id for id in found.entries if id not in found.leases]
         taken: list[Delivery] = []
@@ -384,32 +384,32 @@ class MemoryBackplane:
 
     async def renew(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """Renew leases."""
-        store = self._reach()
-        held = self._held(store, queue, holder, ids)
+        contents = self._reach()
+        held = self._held(contents, queue, holder, ids)
         for id in held:
-            store.queues[queue].leases[id].since = store.now()
+            contents.queues[queue].leases[id].since = contents.now()
         return held
 
     async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """Remove entries."""
-        store = self._reach()
-        held = self._held(store, queue, holder, ids)
+        contents = self._reach()
+        held = self._held(contents, queue, holder, ids)
         for id in held:
-            del store.queues[queue].entries[id]
-            del store.queues[queue].leases[id]
+            del contents.queues[queue].entries[id]
+            del contents.queues[queue].leases[id]
         return held
 
     async def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """End leases."""
-        store = self._reach()
-        held = self._held(store, queue, holder, ids)
+        contents = self._reach()
+        held = self._held(contents, queue, holder, ids)
         for id in held:
-            store.queues[queue].leases[id] = _Lease("", float("-inf"), store.queues[queue].leases[id].attempt)
+            contents.queues[queue].leases[id] = _Lease("", float("-inf"), contents.queues[queue].leases[id].attempt)
         return held
 
     @staticmethod
-    def _held(store: MemoryStore, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
-        found = store.queues.get(queue)
+    def _held(contents: MemoryContents, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
+        found = contents.queues.get(queue)
         leases = {} if found is None else found.leases
         return [id for id in ids if id in leases and leases[id].holder == holder]
 
@@ -425,21 +425,21 @@ class MemoryBackplane:
         ttl: float,
     ) -> FullIndex | None:
         """Add a member."""
-        store = self._reach()
+        contents = self._reach()
         for name, limits in into.items():
-            index = store.index(name)
+            index = contents.index(name)
             held = index.entries[member][1] if member in index.entries else -1
             if held < 0 and limits.members and len(index.order) >= limits.members:
                 return FullIndex(name, "members")
             total = index.weight - max(held, 0) + weight
             if weight > held and limits.weight and total > limits.weight:
                 return FullIndex(name, "weight")
-        store.reserve(len(into) * _ENTRY_BYTES)
+        contents.reserve(len(into) * _ENTRY_BYTES)
         for name in into:
-            store.indexes.setdefault(name, _Index()).add(member, store.now() + ttl, weight)
+            contents.indexes.setdefault(name, _Index()).add(member, contents.now() + ttl, weight)
         for name in out_of:
-            store.index(name).remove(member)
-            store.index(name)
+            contents.index(name).remove(member)
+            contents.index(name)
         return None
 
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
@@ -453,12 +453,12 @@ class MemoryBackplane:
     @property
     def available(self) -> bool:
         """Whether the store can be reached."""
-        return self._store.available
+        return self._contents.available
 
     @property
     def generation(self) -> str:
-        """The generation of the store."""
-        return self._store.generation
+        """The generation of the contents."""
+        return self._contents.generation
 
     def on_new_generation(self, callback: Callable[[str], None]) -> None:
         """Register a callback."""
@@ -467,21 +467,21 @@ class MemoryBackplane:
     def announce_generation(self) -> None:
         """Called when the store has a new generation."""
         for callback in self._callbacks:
-            callback(self._store.generation)
+            callback(self._contents.generation)
 
     async def connect(self) -> None:
-        """Join the store."""
-        if self not in self._reach().backplanes:
-            self._store.backplanes.append(self)
+        """Join the contents."""
+        if self not in self._reach().stores:
+            self._contents.stores.append(self)
 
     async def aclose(self) -> None:
-        """Leave the store."""
+        """Leave the contents."""
         for subscription in tuple(self._own):
             self.forget(subscription)
-        if self in self._store.backplanes:
-            self._store.backplanes.remove(self)
+        if self in self._contents.stores:
+            self._contents.stores.remove(self)
 
-    def _reach(self) -> MemoryStore:
-        if not self._store.available:
-            raise BackplaneUnavailable("the backplane cannot be reached")
-        return self._store
+    def _reach(self) -> MemoryContents:
+        if not self._contents.available:
+            raise StoreUnavailable("the store cannot be reached")
+        return self._contents

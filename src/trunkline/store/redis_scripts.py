@@ -1,4 +1,4 @@
-"""The Lua scripts of the Redis backplane: each verb that is more than one command is one step.
+"""The Lua scripts of the Redis store: each verb that is more than one command is one step.
 
 ``KEYS[1]`` of every script that writes is the hash of the calling process: ``last`` is the number of its last append,
 ``writes`` counts its other writes, and ``0`` to ``1023`` remember the outcomes of its last appends. They are how a

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from trunkline import Client, Server
-from trunkline.errors import BackplaneUnavailable, RequestFailed
+from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 DETAIL = "Redis did not answer: Error 111 connecting to 127.0.0.1:16399. Connection refused."
@@ -23,7 +23,7 @@ async def test_the_detail_is_logged_and_not_sent(
 
     @server.tool
     async def fail() -> str:
-        error = BackplaneUnavailable(DETAIL)
+        error = StoreUnavailable(DETAIL)
         raise ExceptionGroup("several", [error]) if grouped else error
 
     with caplog.at_level(logging.WARNING, "trunkline"):

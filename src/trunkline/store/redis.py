@@ -1,4 +1,4 @@
-"""A backplane on Redis or Valkey: the engine for several workers and machines.
+"""A store on Redis or Valkey: the engine for several workers and machines.
 
 Commands go through a small pool of connections, each bounded in time; channels have a connection of their own. After a
 failure every call fails at once, and one task probes until Redis answers again: a Redis that is gone costs a server
@@ -20,7 +20,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from trunkline.backplane.interface import (
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import (
     Appended,
     Delivery,
     Entry,
@@ -29,15 +30,14 @@ from trunkline.backplane.interface import (
     Subscription,
     entry_position,
 )
-from trunkline.backplane.redis_appends import Appends, has_lost_writes, refuses_all
-from trunkline.backplane.redis_channels import Channels, is_cancelled, reason
-from trunkline.backplane.redis_scripts import PROCESS_SECONDS, SCRIPTS
-from trunkline.backplane.stats import BackplaneStats
-from trunkline.errors import BackplaneUnavailable
+from trunkline.store.redis_appends import Appends, has_lost_writes, refuses_all
+from trunkline.store.redis_channels import Channels, is_cancelled, reason
+from trunkline.store.redis_scripts import PROCESS_SECONDS, SCRIPTS
+from trunkline.store.stats import StoreStats
 
-__all__ = ["RedisBackplane"]
+__all__ = ["RedisEngine"]
 
-log = logging.getLogger("trunkline.backplane")
+log = logging.getLogger("trunkline.store")
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ _ENDED = 16
 _FAILURES = (RedisError, OSError, TimeoutError)
 
 
-class RedisBackplane:
-    """What the workers of one server share, in Redis; see `Backplane` for the methods."""
+class RedisEngine:
+    """What the workers of one server share, in Redis; see `Store` for the methods."""
 
     def __init__(
         self, url: str, *, name: str, timeout: float = 2.0, random: Callable[[int], bytes] = os.urandom
@@ -80,7 +80,7 @@ class RedisBackplane:
         self._process = random(8).hex()
         #: Only this process publishes here: hearing its own message proves that channels work.
         self._own_channel = f"~{self._process}"
-        self.stats: BackplaneStats = BackplaneStats()
+        self.stats: StoreStats = StoreStats()
         self._channels = Channels(
             listening, prefix=self._prefix, own=self._own_channel, timeout=timeout, stats=self.stats
         )
@@ -284,20 +284,20 @@ class RedisBackplane:
 
     def _reach(self) -> None:
         if self._closed:
-            raise BackplaneUnavailable("the backplane is closed")
+            raise StoreUnavailable("the store is closed")
         if self._down:
-            raise BackplaneUnavailable("Redis cannot be reached; the server keeps trying")
+            raise StoreUnavailable("Redis cannot be reached; the server keeps trying")
 
     async def _call(self, command: Any) -> Any:
         """Await a command, for a bounded time.
 
         Raises:
-            BackplaneUnavailable: Redis did not answer, or refused the command.
+            StoreUnavailable: Redis did not answer, or refused the command.
         """
         with self.stats.operation():
             try:
                 self._reach()
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 command.close()
                 raise
             return await self._answer(command)
@@ -311,12 +311,12 @@ class RedisBackplane:
         except _FAILURES as error:
             if has_lost_writes(error):
                 self._writes_lost()
-                raise BackplaneUnavailable("Redis lost writes that it had acknowledged") from error
+                raise StoreUnavailable("Redis lost writes that it had acknowledged") from error
             if isinstance(error, ResponseError) and not refuses_all(error):
                 # Only this command: a Redis without memory for a write still answers reads.
-                raise BackplaneUnavailable(f"Redis refused a command: {reason(error)}") from error
+                raise StoreUnavailable(f"Redis refused a command: {reason(error)}") from error
             self._failed(error)
-            raise BackplaneUnavailable(f"Redis did not answer: {reason(error)}") from error
+            raise StoreUnavailable(f"Redis did not answer: {reason(error)}") from error
 
     async def _script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         for _ in range(2):
@@ -325,7 +325,7 @@ class RedisBackplane:
             except NoScriptError:
                 # Redis was restarted: it has no scripts.
                 self._hashes.clear()
-        raise BackplaneUnavailable("Redis loses its scripts as soon as they are loaded")
+        raise StoreUnavailable("Redis loses its scripts as soon as they are loaded")
 
     async def _run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         if name not in self._hashes:
@@ -345,7 +345,7 @@ class RedisBackplane:
         """Run a script that counts the writes of this process, and does nothing if acknowledged ones are gone.
 
         Raises:
-            BackplaneUnavailable: they are, and so may be what this write was to be compared with: a nonce that is new
+            StoreUnavailable: they are, and so may be what this write was to be compared with: a nonce that is new
                 may be a used one. The check starts a new generation; until then every write fails.
         """
         process = self._process
@@ -381,7 +381,7 @@ class RedisBackplane:
 
     def _failed(self, error: BaseException) -> None:
         if not self._down:
-            log.warning("the backplane cannot be reached: %s", reason(error))
+            log.warning("the store cannot be reached: %s", reason(error))
         self._down = True
         self._check_now.set()
         # A command may have failed before anything connected; it too must find out that Redis is back.
@@ -389,7 +389,7 @@ class RedisBackplane:
 
     def _start_checks(self) -> None:
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._check_regularly(), name="trunkline-backplane")
+            self._task = asyncio.get_running_loop().create_task(self._check_regularly(), name="trunkline-store")
 
     def _writes_lost(self) -> None:
         """Called when Redis lost writes that it had acknowledged: the check starts a new generation."""
@@ -408,10 +408,10 @@ class RedisBackplane:
                 pass
             try:
                 await self._check()
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 continue
             except Exception:
-                log.exception("the check of the backplane failed")
+                log.exception("the check of the store failed")
 
     async def _check(self) -> None:
         """Check that Redis answers and still has the acknowledged writes; if it lost any, start a new generation."""
@@ -433,9 +433,9 @@ class RedisBackplane:
         except _FAILURES as error:
             self._channels.not_sent_to_itself()
             self._failed(error)
-            raise BackplaneUnavailable(f"Redis did not answer: {reason(error)}") from error
+            raise StoreUnavailable(f"Redis did not answer: {reason(error)}") from error
         if self._down:
-            log.warning("the backplane can be reached again")
+            log.warning("the store can be reached again")
         self._down = False
         self._checked_at = self.stats.last_success = time.time()
         if self._channels.connected and (not heard or self._channels.silent):
@@ -450,7 +450,7 @@ class RedisBackplane:
             self._start_count()
         if before and before != generation:
             self._ended.append(before)
-            log.error("the backplane lost acknowledged writes: all sessions end, and handles are invalid")
+            log.error("the store lost acknowledged writes: all sessions end, and handles are invalid")
             for callback in self._callbacks:
                 callback(generation)
 

@@ -15,12 +15,12 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError
 
-from trunkline.backplane.stats import BackplaneStats
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store.stats import StoreStats
 
 __all__ = ["Channels", "is_cancelled", "reason"]
 
-log = logging.getLogger("trunkline.backplane")
+log = logging.getLogger("trunkline.store")
 
 #: Seconds between two attempts to connect again; doubled after each, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -58,7 +58,7 @@ class Channels:
     """The channels that a process listens on."""
 
     def __init__(
-        self, pool: ConnectionPool, *, prefix: str, own: str, timeout: float, stats: BackplaneStats | None = None
+        self, pool: ConnectionPool, *, prefix: str, own: str, timeout: float, stats: StoreStats | None = None
     ) -> None:
         """Use the settings of a pool; ``own`` is a channel that is always subscribed."""
         self._pool = pool
@@ -72,7 +72,7 @@ class Channels:
         self._by_name: dict[str, list[_ChannelSubscription]] = {own: []}
         #: Resolved when Redis has confirmed the subscription to a channel.
         self._confirmations: dict[str, asyncio.Future[None]] = {}
-        self._stats = BackplaneStats() if stats is None else stats
+        self._stats = StoreStats() if stats is None else stats
         self._connected = asyncio.Event()
         self._starting = asyncio.Lock()
 
@@ -99,7 +99,7 @@ class Channels:
         """Connect, unless that was done already.
 
         Raises:
-            BackplaneUnavailable: that failed.
+            StoreUnavailable: that failed.
         """
         # Several parts of a worker may start at once.
         async with self._starting:
@@ -108,7 +108,7 @@ class Channels:
             try:
                 await self._connect()
             except (RedisError, OSError, TimeoutError) as error:
-                raise BackplaneUnavailable(f"Redis cannot be reached: {reason(error)}") from error
+                raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
             self._task = asyncio.get_running_loop().create_task(self._run(), name="trunkline-channels")
 
     async def subscribe(
@@ -117,14 +117,14 @@ class Channels:
         """Subscribe, and wait until Redis has confirmed it.
 
         Raises:
-            BackplaneUnavailable: it did not.
+            StoreUnavailable: it did not.
         """
         subscription = _ChannelSubscription(self, name, receive, missed)
         known = name in self._by_name
         self._by_name.setdefault(name, []).append(subscription)
         try:
             if not self.connected:
-                raise BackplaneUnavailable("Redis cannot be reached")
+                raise StoreUnavailable("Redis cannot be reached")
             confirmed = self._confirmations.get(name)
             if not known or (confirmed is not None and confirmed.done() and confirmed.exception() is not None):
                 confirmed = self._confirmations[name] = asyncio.get_running_loop().create_future()
@@ -133,9 +133,9 @@ class Channels:
             if confirmed is not None:
                 async with asyncio.timeout(self._timeout):
                     await asyncio.shield(confirmed)
-        except (*_FAILURES, BackplaneUnavailable) as error:
+        except (*_FAILURES, StoreUnavailable) as error:
             await self.unsubscribe(name, subscription)
-            raise BackplaneUnavailable(f"Redis cannot be reached: {reason(error)}") from error
+            raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
         except asyncio.CancelledError:
             await self.unsubscribe(name, subscription)
             raise
@@ -194,7 +194,7 @@ class Channels:
                 while not is_cancelled():
                     self._received(await self._connection.read_response(disconnect_on_error=False))
             except _FAILURES as error:
-                log.warning("the connection for channels of the backplane broke: %s", reason(error))
+                log.warning("the connection for channels of the store broke: %s", reason(error))
             self._disconnected()
             await self.drop()
             await self._connect_again()
@@ -219,7 +219,7 @@ class Channels:
         self._connected.clear()
         for confirmation in self._confirmations.values():
             if not confirmation.done():
-                confirmation.set_exception(BackplaneUnavailable("Redis cannot be reached"))
+                confirmation.set_exception(StoreUnavailable("Redis cannot be reached"))
                 confirmation.exception()
         self._confirmations.clear()
 
@@ -240,4 +240,4 @@ def _call(callback: Callable[..., None], *args: object) -> None:
     try:
         callback(*args)
     except Exception:
-        log.exception("a subscriber of the backplane failed")
+        log.exception("a subscriber of the store failed")

@@ -1,4 +1,4 @@
-"""What a backplane counts about itself, for metrics: a few numbers, read when they are asked for."""
+"""What a store counts about itself, for metrics: a few numbers, read when they are asked for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 
-__all__ = ["BackplaneStats"]
+__all__ = ["StoreStats"]
 
 
-class BackplaneStats:
-    """The operations of one connection to a backplane, since the process began."""
+class StoreStats:
+    """The operations of one connection to a store, since the process began."""
 
     __slots__ = ("done", "failed", "last_success", "reconnects", "seconds")
 
@@ -33,7 +33,7 @@ class BackplaneStats:
         began = time.perf_counter()
         try:
             yield
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             self.failed += 1
             self.seconds += time.perf_counter() - began
             raise

@@ -1,4 +1,4 @@
-"""Connections of a backplane that deliver nothing any more, or are cut: subscribers learn of it."""
+"""Connections of a store that deliver nothing any more, or are cut: subscribers learn of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.backplane.redis_server import RedisServer, needs_redis
-from tests.backplane.test_redis import until
-from trunkline.backplane.local import LocalBackplane, serve_store, serve_stores
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.backplane.redis import RedisBackplane
-from trunkline.errors import BackplaneUnavailable
+from tests.store.redis_server import RedisServer, needs_redis
+from tests.store.test_redis import until
+from trunkline.errors import StoreUnavailable
+from trunkline.store.local import LocalEngine, serve_store, serve_stores
+from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.redis import RedisEngine
 
 
 class Forwarder:
@@ -52,71 +52,71 @@ async def test_a_connection_for_channels_that_delivers_nothing_is_made_again(own
     path = Forwarder(own_redis.port)
     server = await asyncio.start_server(path.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    backplane = RedisBackplane(f"redis://127.0.0.1:{port}/0", name="test", timeout=1.0)
-    await backplane.connect()
+    store = RedisEngine(f"redis://127.0.0.1:{port}/0", name="test", timeout=1.0)
+    await store.connect()
     heard: list[bytes] = []
     missed: list[bool] = []
-    await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
     path.silent |= path.channels
     # Redis counts it as heard: it wrote it.
-    assert await backplane.publish("news", b"1") == 1
+    assert await store.publish("news", b"1") == 1
     await until(lambda: bool(missed))
-    await until(lambda: backplane.available)
-    await backplane.publish("news", b"2")
+    await until(lambda: store.available)
+    await store.publish("news", b"2")
     await until(lambda: heard == [b"2"])
-    await backplane.aclose()
+    await store.aclose()
     server.close()
 
 
 async def test_a_worker_that_was_disconnected_from_the_store_subscribes_again(tmp_path: Path) -> None:
-    store = MemoryStore(now=time.time, random=os.urandom)
+    contents = MemoryContents(now=time.time, random=os.urandom)
     writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        await serve_store(store, reader, writer)
+        await serve_store(contents, reader, writer)
 
     server = await asyncio.start_unix_server(serve, tmp_path / "store")
-    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
-    await backplane.connect()
+    store = LocalEngine(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
+    await store.connect()
     heard: list[bytes] = []
     missed: list[bool] = []
-    subscription = await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    subscription = await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
     writers[0].transport.abort()
     await until(lambda: missed == [True])
-    assert await backplane.publish("news", b"1") == 1
+    assert await store.publish("news", b"1") == 1
     await until(lambda: heard == [b"1"])
     await subscription.close()
-    assert await backplane.publish("news", b"2") == 0
+    assert await store.publish("news", b"2") == 0
     server.close()
     writers[1].transport.abort()
     (tmp_path / "store").unlink(missing_ok=True)
-    await until(lambda: not backplane.available)
-    with pytest.raises(BackplaneUnavailable):
-        await backplane.get("key")
-    await backplane.aclose()
-    await MemoryBackplane(store).aclose()
+    await until(lambda: not store.available)
+    with pytest.raises(StoreUnavailable):
+        await store.get("key")
+    await store.aclose()
+    await MemoryEngine(contents).aclose()
 
 
 async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() -> None:
     now = [1000.0]
-    store = MemoryStore(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
-    backplane = MemoryBackplane(store)
+    contents = MemoryContents(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
+    store = MemoryEngine(contents)
     limits: dict[str, Any] = {"ttl": 60.0}
-    await backplane.put("value", bytes(40_000), **limits)
-    await backplane.append("log", bytes(40_000), max_entries=10, max_bytes=1_000_000, **limits)
-    with pytest.raises(BackplaneUnavailable, match="full"):
-        await backplane.put("more", bytes(40_000), **limits)
-    with pytest.raises(BackplaneUnavailable, match="full"):
-        await backplane.enqueue("queue", bytes(40_000))
+    await store.put("value", bytes(40_000), **limits)
+    await store.append("log", bytes(40_000), max_entries=10, max_bytes=1_000_000, **limits)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await store.put("more", bytes(40_000), **limits)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await store.enqueue("queue", bytes(40_000))
     # What is there can be read and replaced by something small, and what is deleted makes room.
-    assert await backplane.get("value") == bytes(40_000)
-    await backplane.delete("log")
+    assert await store.get("value") == bytes(40_000)
+    await store.delete("log")
     now[0] += 2
-    await backplane.put("more", bytes(40_000), **limits)
+    await store.put("more", bytes(40_000), **limits)
     now[0] += 61
     for number in range(20):
-        await backplane.put(f"again {number}", bytes(4000), ttl=1.0)
+        await store.put(f"again {number}", bytes(4000), ttl=1.0)
         now[0] += 2
 
 
@@ -128,28 +128,28 @@ async def test_a_store_that_is_started_again_has_another_generation(tmp_path: Pa
     listener.listen(16)
 
     def start() -> asyncio.Task[None]:
-        return asyncio.create_task(serve_stores(MemoryStore(now=time.time, random=os.urandom), listener))
+        return asyncio.create_task(serve_stores(MemoryContents(now=time.time, random=os.urandom), listener))
 
     serving = start()
-    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(path), name="test")
+    store = LocalEngine(lambda: asyncio.open_unix_connection(path), name="test")
     heard: list[bytes] = []
     missed: list[bool] = []
     generations: list[str] = []
-    await backplane.connect()
-    backplane.on_new_generation(generations.append)
-    await backplane.subscribe("news", heard.append, missed=lambda: missed.append(True))
-    await backplane.put("key", b"value", ttl=60)
-    first = backplane.generation
+    await store.connect()
+    store.on_new_generation(generations.append)
+    await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
+    await store.put("key", b"value", ttl=60)
+    first = store.generation
     serving.cancel()
     await asyncio.wait([serving])
     serving = start()
     await until(lambda: bool(generations))
-    assert (generations == [backplane.generation], backplane.generation != first) == (True, True)
+    assert (generations == [store.generation], store.generation != first) == (True, True)
     assert missed == [True]
-    assert await backplane.get("key") is None
-    await backplane.publish("news", b"1")
+    assert await store.get("key") is None
+    await store.publish("news", b"1")
     await until(lambda: heard == [b"1"])
-    await backplane.aclose()
+    await store.aclose()
     serving.cancel()
     await asyncio.wait([serving])
     listener.close()
@@ -158,18 +158,18 @@ async def test_a_store_that_is_started_again_has_another_generation(tmp_path: Pa
 async def test_calls_do_not_wait_for_each_other_when_the_store_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline.backplane.local._TIMEOUT", 1.0)
+    monkeypatch.setattr("trunkline.store.local._TIMEOUT", 1.0)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(tmp_path / "store"))
     # It accepts connections, and nothing answers.
     listener.listen(64)
-    backplane = LocalBackplane(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
-    calls = [asyncio.create_task(backplane.get(f"{number}")) for number in range(20)]
+    store = LocalEngine(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
+    calls = [asyncio.create_task(store.get(f"{number}")) for number in range(20)]
     # One after another would take twenty times as long as one, which is more than this.
     done, waiting = await asyncio.wait(calls, timeout=15.0)
     for each in waiting:
         each.cancel()
     assert (len(done), len(waiting)) == (20, 0)
-    assert {type(each.exception()) for each in done} == {BackplaneUnavailable}
-    await backplane.aclose()
+    assert {type(each.exception()) for each in done} == {StoreUnavailable}
+    await store.aclose()
     listener.close()

@@ -1,4 +1,4 @@
-"""The backplanes that the tests of the interface run on: in memory, through a local socket, on a real redis-server."""
+"""The stores that the tests of the interface run on: in memory, through a local socket, on a real redis-server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from uuid import uuid4
 
 import pytest
 
-from tests.backplane.redis_server import RedisServer, needs_redis, redis_server
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.local import LocalBackplane, serve_store
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
+from tests.store.redis_server import RedisServer, needs_redis, redis_server
+from trunkline.store.interface import Store
+from trunkline.store.local import LocalEngine, serve_store
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
-#: Connects so many workers to one new backplane.
-Workers = Callable[[int], AbstractAsyncContextManager[list[Backplane]]]
+#: Connects so many workers to one new store.
+Workers = Callable[[int], AbstractAsyncContextManager[list[Store]]]
 
 
 @pytest.fixture(scope="session")
@@ -38,24 +38,24 @@ def own_redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "local", pytest.param("redis", marks=needs_redis)])
 def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
-    """Connect so many workers to one new backplane."""
+    """Connect so many workers to one new store."""
     if request.param == "local":
         return lambda count: local_workers(count, tmp_path / "store")
     if request.param == "memory":
-        store = MemoryStore(now=time.time, random=os.urandom)
+        contents = MemoryContents(now=time.time, random=os.urandom)
 
-        def make(name: str) -> Backplane:
-            return MemoryBackplane(store)
+        def make(name: str) -> Store:
+            return MemoryEngine(contents)
     else:
-        from trunkline.backplane.redis import RedisBackplane
+        from trunkline.store.redis import RedisEngine
 
         url = request.getfixturevalue("shared_redis").url
 
-        def make(name: str) -> Backplane:
-            return RedisBackplane(url, name=name)
+        def make(name: str) -> Store:
+            return RedisEngine(url, name=name)
 
     @asynccontextmanager
-    async def connect(count: int) -> AsyncIterator[list[Backplane]]:
+    async def connect(count: int) -> AsyncIterator[list[Store]]:
         name = f"test {{{uuid4().hex}}}"
         connected = [make(name) for _ in range(count)]
         for each in connected:
@@ -70,12 +70,12 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
 
 
 @asynccontextmanager
-async def local_workers(count: int, path: Path) -> AsyncIterator[list[Backplane]]:
+async def local_workers(count: int, path: Path) -> AsyncIterator[list[Store]]:
     """Connect workers to a store behind a socket."""
-    store = MemoryStore(now=time.time, random=os.urandom)
-    server = await asyncio.start_unix_server(partial(serve_store, store), path)
-    made = [LocalBackplane(lambda: asyncio.open_unix_connection(path), name="test") for _ in range(count)]
-    connected: list[Backplane] = [*made]
+    contents = MemoryContents(now=time.time, random=os.urandom)
+    server = await asyncio.start_unix_server(partial(serve_store, contents), path)
+    made = [LocalEngine(lambda: asyncio.open_unix_connection(path), name="test") for _ in range(count)]
+    connected: list[Store] = [*made]
     try:
         for each in connected:
             await each.connect()

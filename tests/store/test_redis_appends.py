@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trunkline.backplane import redis_appends
-from trunkline.backplane.redis_appends import Appends
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
+from trunkline.store import redis_appends
+from trunkline.store.redis_appends import Appends
 
 
 class SlowPipelines:
@@ -41,7 +41,7 @@ async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -
     pipelines.permits.release()
     assert (await asyncio.wait_for(first, 30)).id == "1-0"
     outcomes = await asyncio.wait_for(asyncio.gather(*late, return_exceptions=True), 30)
-    assert all(isinstance(each, BackplaneUnavailable) for each in outcomes)
+    assert all(isinstance(each, StoreUnavailable) for each in outcomes)
     assert pipelines.groups == [1]
     await appends.aclose()
 
@@ -52,7 +52,7 @@ async def test_a_group_and_the_queue_are_bounded_in_bytes(monkeypatch: pytest.Mo
     pipelines = SlowPipelines()
     appends = Appends(pipelines, lost=lambda: None)
     futures = [add(appends, b"x" * 60) for _ in range(5)]
-    with pytest.raises(BackplaneUnavailable, match="too slow"):
+    with pytest.raises(StoreUnavailable, match="too slow"):
         add(appends, b"")
     for _ in range(3):
         pipelines.permits.release()

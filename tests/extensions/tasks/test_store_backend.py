@@ -1,4 +1,4 @@
-"""Tasks on a backplane: leases, limits, and what a process that dies leaves half done."""
+"""Tasks on a store: leases, limits, and what a process that dies leaves half done."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.backplane.conftest import Workers
 from tests.extensions.tasks.fleet import eventually
 from tests.extensions.tasks.records import RESULT, make_record
 from tests.extensions.tasks.talk import EXTENSION, FINISHED, opened, workshop
+from tests.store.conftest import Workers
 from trunkline import Context, Server
-from trunkline.backplane.interface import Backplane
-from trunkline.backplane.memory import MemoryBackplane, MemoryStore
-from trunkline.errors import BackplaneUnavailable, TooManyRequests
+from trunkline.errors import StoreUnavailable, TooManyRequests
 from trunkline.extensions import TaskLimits, TaskOptions, TaskRecord, TaskSettings
-from trunkline.extensions.tasks.backplane_backend import BackplaneTaskBackend
 from trunkline.extensions.tasks.record import finish, keep_once
+from trunkline.extensions.tasks.store_backend import StoreTaskBackend
+from trunkline.store.interface import Store
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 LEASE = 0.5
 NO_LIMITS = TaskLimits()
@@ -52,28 +52,28 @@ class Listener:
 
 
 class Failing:
-    """A backplane, one of whose verbs fails as often as a test wants."""
+    """A store, one of whose verbs fails as often as a test wants."""
 
-    def __init__(self, backplane: Backplane) -> None:
-        self._backplane = backplane
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self.fail: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         if self.fail.get(name, 0):
             self.fail[name] -= 1
             return self._broken
-        return getattr(self._backplane, name)
+        return getattr(self._store, name)
 
     @staticmethod
     async def _broken(*args: Any, **options: Any) -> Any:
-        raise BackplaneUnavailable("gone")
+        raise StoreUnavailable("gone")
 
 
 @asynccontextmanager
 async def backends(workers: Workers, count: int = 2, *, lease: float = LEASE) -> AsyncIterator[list[Any]]:
     """Return so many backends, each of a worker of its own."""
     async with workers(count) as connected:
-        made = [BackplaneTaskBackend(each, now=time.time, lease=lease) for each in connected]
+        made = [StoreTaskBackend(each, now=time.time, lease=lease) for each in connected]
         try:
             yield made
         finally:
@@ -92,7 +92,7 @@ def ended(each: TaskRecord) -> TaskRecord:
     return finish(each, "completed", time.time(), result=RESULT)
 
 
-async def claimed(backend: BackplaneTaskBackend, runner: str = "b") -> list[TaskRecord]:
+async def claimed(backend: StoreTaskBackend, runner: str = "b") -> list[TaskRecord]:
     """Claim until something is taken over."""
     taken: list[TaskRecord] = []
 
@@ -104,7 +104,7 @@ async def claimed(backend: BackplaneTaskBackend, runner: str = "b") -> list[Task
     return taken
 
 
-async def until_finished(backend: BackplaneTaskBackend, id: str) -> TaskRecord:
+async def until_finished(backend: StoreTaskBackend, id: str) -> TaskRecord:
     """Claim until a task is finished, and return it."""
     found: TaskRecord | None = None
 
@@ -193,19 +193,19 @@ async def test_the_tasks_of_a_runner_that_ended_are_there_at_once(workers: Worke
 
 
 async def test_an_outage_is_no_reason_to_take_over_tasks() -> None:
-    store = MemoryStore(now=time.time, random=os.urandom)
-    one, other = (BackplaneTaskBackend(MemoryBackplane(store), now=time.time, lease=LEASE) for _ in range(2))
+    contents = MemoryContents(now=time.time, random=os.urandom)
+    one, other = (StoreTaskBackend(MemoryEngine(contents), now=time.time, lease=LEASE) for _ in range(2))
     await one.create(record(retry=1), NO_LIMITS)
     while not other._is_steady():
         await other.claim("b")
         await asyncio.sleep(0.02)
-    store.set_available(False)
+    contents.set_available(False)
     begun = time.monotonic()
     while time.monotonic() - begun < 2 * LEASE:
-        with suppress(BackplaneUnavailable):
+        with suppress(StoreUnavailable):
             await other.claim("b")
         await asyncio.sleep(0.02)
-    store.set_available(True)
+    contents.set_available(True)
     assert await other.claim("b") == []
     while not other._is_steady():
         assert await other.claim("b") == []
@@ -222,7 +222,7 @@ async def test_an_entry_that_the_queue_lost_is_added_again(workers: Workers) -> 
         one.join("a", Listener())
         await one.create(record(retry=1), NO_LIMITS)
         (entry,) = [held.entry for held in one._runners["a"].held.values()]
-        assert await one.backplane.finish("tasks", "a", [entry]) == [entry]
+        assert await one.store.finish("tasks", "a", [entry]) == [entry]
 
         async def added() -> bool:
             return bool(one._runners["a"].held["one"].entry != entry)
@@ -233,7 +233,7 @@ async def test_an_entry_that_the_queue_lost_is_added_again(workers: Workers) -> 
     assert taken.attempts == 2
 
 
-async def admits(backend: BackplaneTaskBackend, limits: TaskLimits, runner: str = "b") -> bool:
+async def admits(backend: StoreTaskBackend, limits: TaskLimits, runner: str = "b") -> bool:
     """Return whether a task can be created; none may be taken over meanwhile."""
     assert await backend.claim(runner) == []
     with suppress(TooManyRequests):
@@ -247,12 +247,12 @@ async def admits(backend: BackplaneTaskBackend, limits: TaskLimits, runner: str 
 
 async def test_a_task_that_was_not_stored_is_cleaned_up(workers: Workers) -> None:
     limits = TaskLimits(per_caller=1)
-    async with workers(2) as (backplane, second):
-        failing = Failing(backplane)
-        one = BackplaneTaskBackend(failing, now=time.time, lease=LEASE)
-        other = BackplaneTaskBackend(second, now=time.time, lease=LEASE)
+    async with workers(2) as (store, second):
+        failing = Failing(store)
+        one = StoreTaskBackend(failing, now=time.time, lease=LEASE)
+        other = StoreTaskBackend(second, now=time.time, lease=LEASE)
         failing.fail["put"] = 1
-        with pytest.raises(BackplaneUnavailable):
+        with pytest.raises(StoreUnavailable):
             await one.create(record(), limits)
         await eventually(lambda: admits(other, limits))
         page = await other.page(None, after=None, limit=9)
@@ -263,9 +263,9 @@ async def test_a_task_that_was_not_stored_is_cleaned_up(workers: Workers) -> Non
 
 async def test_a_task_that_finished_while_the_indexes_could_not_follow_makes_room_later(workers: Workers) -> None:
     limits = TaskLimits(per_caller=1)
-    async with workers(1) as (backplane,):
-        failing = Failing(backplane)
-        one = BackplaneTaskBackend(failing, now=time.time, lease=LEASE)
+    async with workers(1) as (store,):
+        failing = Failing(store)
+        one = StoreTaskBackend(failing, now=time.time, lease=LEASE)
         await one.create(record(), limits)
         failing.fail["index"] = 1
         done = await one.update("one", ended)
@@ -276,15 +276,15 @@ async def test_a_task_that_finished_while_the_indexes_could_not_follow_makes_roo
 
 
 async def test_an_outcome_that_was_lost_before_the_queue_followed_is_stored_again() -> None:
-    store = MemoryStore(now=time.time, random=os.urandom)
-    backplane = Failing(MemoryBackplane(store))
-    backend = BackplaneTaskBackend(backplane, now=time.time, lease=LEASE)
+    contents = MemoryContents(now=time.time, random=os.urandom)
+    store = Failing(MemoryEngine(contents))
+    backend = StoreTaskBackend(store, now=time.time, lease=LEASE)
     await backend.create(record(), NO_LIMITS)
-    kept = dict(store.values)
-    backplane.fail["finish"] = 1
+    kept = dict(contents.values)
+    store.fail["finish"] = 1
     await backend.update("one", ended)
     # A failover to a replica that has not received the outcome.
-    store.values["task:one"] = kept["task:one"]
+    contents.values["task:one"] = kept["task:one"]
     await backend._renew()
     found = await backend.get("one")
     assert found is not None
@@ -294,10 +294,10 @@ async def test_an_outcome_that_was_lost_before_the_queue_followed_is_stored_agai
 
 async def test_a_task_whose_worker_died_before_the_indexes_followed_is_finished_by_another(workers: Workers) -> None:
     limits = TaskLimits(per_caller=1)
-    async with workers(2) as (backplane, second):
-        failing = Failing(backplane)
-        one = BackplaneTaskBackend(failing, now=time.time, lease=LEASE)
-        other = BackplaneTaskBackend(second, now=time.time, lease=LEASE)
+    async with workers(2) as (store, second):
+        failing = Failing(store)
+        one = StoreTaskBackend(failing, now=time.time, lease=LEASE)
+        other = StoreTaskBackend(second, now=time.time, lease=LEASE)
         await one.create(record(retry=1), limits)
         failing.fail["index"] = 1000
         await one.update("one", ended)
@@ -354,12 +354,12 @@ async def test_an_id_that_is_too_long_is_unknown(workers: Workers) -> None:
         assert await one.get("x" * 100_000) is None
 
 
-# --- the service while the backplane cannot be reached ----------------------------------------------------------------
+# --- the service while the store cannot be reached ----------------------------------------------------------------
 
 
-def make_store() -> tuple[MemoryStore, BackplaneTaskBackend]:
-    store = MemoryStore(now=time.time, random=os.urandom)
-    return store, BackplaneTaskBackend(MemoryBackplane(store), now=time.time)
+def make_store() -> tuple[MemoryContents, StoreTaskBackend]:
+    contents = MemoryContents(now=time.time, random=os.urandom)
+    return contents, StoreTaskBackend(MemoryEngine(contents), now=time.time)
 
 
 async def have_ended(server: Server, *ids: str) -> bool:
@@ -367,17 +367,17 @@ async def have_ended(server: Server, *ids: str) -> bool:
     return all(server.tasks.runs[id].ended for id in ids)  # type: ignore[union-attr]
 
 
-async def test_an_outcome_waits_until_the_backplane_is_back() -> None:
-    store, backend = make_store()
+async def test_an_outcome_waits_until_the_store_is_back() -> None:
+    contents, backend = make_store()
     server, gate = workshop(task=TaskOptions(), tasks=backend)
     async with opened(server, EXTENSION) as peer:
         id = await peer.start("work", n=7)
         await gate.entered.wait()
-        store.set_available(False)
+        contents.set_available(False)
         refused = await peer.peer.request("tasks/get", {"taskId": id})
         gate.open.set()
         await eventually(lambda: have_ended(server, id))
-        store.set_available(True)
+        contents.set_available(True)
         state = await peer.until(id)
     await backend.aclose()
     assert refused["error"]["code"] == 503
@@ -385,18 +385,18 @@ async def test_an_outcome_waits_until_the_backplane_is_back() -> None:
 
 
 async def test_changes_missed_in_an_outage_are_applied_once_for_each_task() -> None:
-    store, backend = make_store()
+    contents, backend = make_store()
     server, gate = workshop(task=TaskOptions(retry=1), tasks=backend)
     async with opened(server, EXTENSION) as peer:
         id = await peer.start("work", n=7)
         await gate.entered.wait()
         tasks: Any = server.tasks
-        store.set_available(False)
+        contents.set_available(False)
         for _ in range(5):
             tasks._others.changes_missed()
             await asyncio.sleep(0)
         waiting = [each for each in tasks._chores if "OtherWorkers._apply" in repr(each.get_coro())]
-        store.set_available(True)
+        contents.set_available(True)
         # Another worker cancels it, and the message about that is missed.
         await backend.update(id, lambda each: finish(each, "cancelled", time.time()))
         tasks._others.changes_missed()
@@ -425,7 +425,7 @@ async def test_a_handler_whose_task_another_worker_took_over_is_stopped() -> Non
 
 
 async def test_outcomes_that_wait_are_bounded() -> None:
-    store, backend = make_store()
+    contents, backend = make_store()
     limits = TaskLimits(memory_bytes=10_000)
     server, gate = workshop(tasks=TaskSettings(backend=backend, limits=limits))
 
@@ -441,17 +441,17 @@ async def test_outcomes_that_wait_are_bounded() -> None:
             return gate.count == 2
 
         await eventually(both)
-        store.set_available(False)
+        contents.set_available(False)
         gate.open.set()
         await eventually(lambda: have_ended(server, *ids))
-        store.set_available(True)
+        contents.set_available(True)
         large, small = [await peer.until(id, *FINISHED) for id in ids]
     await backend.aclose()
     assert (large["status"], large["error"]["message"]) == ("failed", "The result of the task could not be stored")
     assert small["status"] == "completed"
 
 
-async def test_a_question_that_the_backplane_lost_is_asked_again() -> None:
+async def test_a_question_that_the_store_lost_is_asked_again() -> None:
     _, backend = make_store()
     server = Server("asking", tasks=backend)
 

@@ -1,4 +1,4 @@
-"""Tasks on a backplane: any worker answers for any of them, and takes over those of a worker that died.
+"""Tasks on a store: any worker answers for any of them, and takes over those of a worker that died.
 
 A record is a value, changed only by compare-and-set. Its task has an entry in a queue for as long as it is unfinished:
 the runner holds a lease on the entry and renews it, and an entry whose lease ran out is the trace of a dead runner.
@@ -24,15 +24,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.backplane.interface import Backplane, Delivery, IndexLimits, Subscription
-from trunkline.errors import BackplaneUnavailable
+from trunkline.errors import StoreUnavailable
 from trunkline.extensions.tasks.backend import Change, TaskLimits, TaskListener, too_many_tasks
 from trunkline.extensions.tasks.record import TaskRecord, start_again
+from trunkline.store.interface import Delivery, IndexLimits, Store, Subscription
 
 if TYPE_CHECKING:
     from trunkline.server.shared_state import SharedSeal
 
-__all__ = ["LEASE_SECONDS", "BackplaneTaskBackend"]
+__all__ = ["LEASE_SECONDS", "StoreTaskBackend"]
 
 log = logging.getLogger("trunkline")
 
@@ -48,11 +48,11 @@ _REFRESH_SECONDS = 24 * 3600.0
 _GIVEN_BACK_SECONDS = 1e8
 #: The most tasks that one call of `claim` takes over: others, and later calls, take the rest.
 _CLAIM = 64
-#: Leases that are renewed in one step, so that no step blocks the backplane for long.
+#: Leases that are renewed in one step, so that no step blocks the store for long.
 _RENEW = 500
 #: Attempts to change a record that others change at the same time; one worker makes its changes in turn.
 _ATTEMPTS = 100
-#: Seconds between two attempts while the backplane cannot be reached, and for the last work when closing.
+#: Seconds between two attempts while the store cannot be reached, and for the last work when closing.
 _PAUSE, _CLOSE_SECONDS = 1.0, 5.0
 #: Longer than any id that we make; an id comes from the client.
 _MAX_ID = 200
@@ -96,21 +96,21 @@ class _Runner:
         self.subscription: Subscription | None = None
 
 
-class BackplaneTaskBackend:
-    """Stores tasks on a backplane; see `SharedTaskBackend` for the methods."""
+class StoreTaskBackend:
+    """Stores tasks on a store; see `SharedTaskBackend` for the methods."""
 
     durable: bool = True
 
     def __init__(
         self,
-        backplane: Backplane,
+        store: Store,
         seal: SharedSeal | None = None,
         *,
         now: Callable[[], float],
         lease: float = LEASE_SECONDS,
     ) -> None:
-        """Use a backplane, which its owner closes; ``now`` returns wall time. Without a seal, nothing is encrypted."""
-        self.backplane: Backplane = backplane
+        """Use a store, which its owner closes; ``now`` returns wall time. Without a seal, nothing is encrypted."""
+        self.store: Store = store
         self._seal = seal
         self._now = now
         self.lease: float = lease
@@ -121,32 +121,32 @@ class BackplaneTaskBackend:
         self._keeper: asyncio.Task[None] | None = None
         self._chores: set[asyncio.Task[None]] = set()
         self._left: Subscription | None = None
-        #: Since when the backplane has answered without interruption, by the clock of the event loop.
+        #: Since when the store has answered without interruption, by the clock of the event loop.
         self._steady_since: float | None = None
 
     # --- as a backend ------------------------------------------------------------------------------------------------
 
     async def create(self, record: TaskRecord, limits: TaskLimits) -> None:
         """Store a new task, leased to its runner."""
-        backplane, ticket = self.backplane, _ticket(record)
-        entry = await backplane.enqueue(_QUEUE, msgspec.msgpack.encode(ticket), holder=record.runner)
+        store, ticket = self.store, _ticket(record)
+        entry = await store.enqueue(_QUEUE, msgspec.msgpack.encode(ticket), holder=record.runner)
         unfinished = _unfinished(ticket)
         into = {
             unfinished: IndexLimits(members=limits.per_caller),
             _ALL: IndexLimits(members=limits.total, weight=limits.memory_bytes),
             _owned(ticket): IndexLimits(),
         }
-        full = await backplane.index(ticket.member, into=into, weight=record.size, ttl=_UNFINISHED_SECONDS)
+        full = await store.index(ticket.member, into=into, weight=record.size, ttl=_UNFINISHED_SECONDS)
         if full is not None:
-            with contextlib.suppress(BackplaneUnavailable):
-                await backplane.finish(_QUEUE, record.runner, [entry])
+            with contextlib.suppress(StoreUnavailable):
+                await store.finish(_QUEUE, record.runner, [entry])
             if full.name == unfinished:
                 raise too_many_tasks("per_caller", limits.per_caller)
             if full.limit == "members":
                 raise too_many_tasks("total", limits.total)
             raise too_many_tasks("memory_bytes", limits.memory_bytes)
         # Anything that fails until here leaves an entry without a record, which `claim` of any worker removes.
-        await backplane.put(_key(record.id), self._encoded(record), ttl=_UNFINISHED_SECONDS)
+        await store.put(_key(record.id), self._encoded(record), ttl=_UNFINISHED_SECONDS)
         self._runner(record.runner).held[record.id] = _Held(entry, ticket, self._now())
         self._start()
 
@@ -155,7 +155,7 @@ class BackplaneTaskBackend:
         record = self._decoded(id, await self._read(id))
         if record is None or record.finished or record.runner in self._runners:
             return record
-        message = await self.backplane.get(_message_key(id))
+        message = await self.store.get(_message_key(id))
         return record if message is None else replace(record, message=self._opened(_message_key(id), message).decode())
 
     async def update(self, id: str, change: Change) -> TaskRecord | None:
@@ -170,7 +170,7 @@ class BackplaneTaskBackend:
                 if after is before or await self._replace(id, found, after):
                     break
             else:
-                raise BackplaneUnavailable(f"The task {id} is being changed by too many requests at once; try again")
+                raise StoreUnavailable(f"The task {id} is being changed by too many requests at once; try again")
             if after.finished and (not before.finished or self._held(id) is not None):
                 await self._settle(after)
         if after is not before:
@@ -183,7 +183,7 @@ class BackplaneTaskBackend:
         position = "" if after is None else _member(*after)
         found: list[TaskRecord] = []
         while len(found) < limit:
-            members = await self.backplane.members(index, after=position, limit=limit - len(found))
+            members = await self.store.members(index, after=position, limit=limit - len(found))
             if not members:
                 break
             position = members[-1]
@@ -194,7 +194,7 @@ class BackplaneTaskBackend:
     async def claim(self, runner: str) -> Sequence[TaskRecord]:
         """Take over the tasks of ended runners, at most some at a time.
 
-        A lease that ran out proves nothing as long as the backplane could not be reached: all others ran out too. So
+        A lease that ran out proves nothing as long as the store could not be reached: all others ran out too. So
         the first time after an outage, and after the start, every runner may renew its leases before they count.
         """
         self._runner(runner)
@@ -206,19 +206,19 @@ class BackplaneTaskBackend:
         taken: list[TaskRecord] = []
         try:
             while len(taken) < _CLAIM:
-                found = await self.backplane.take(_QUEUE, runner, lease=lease, limit=_CLAIM - len(taken))
+                found = await self.store.take(_QUEUE, runner, lease=lease, limit=_CLAIM - len(taken))
                 for delivery in found:
                     record = await self._take_over(delivery, runner)
                     if record is not None:
                         taken.append(record)
                 if not found:
                     break
-        except BackplaneUnavailable:
+        except StoreUnavailable:
             self._interrupted()
         return taken
 
     def release(self, runner: str) -> None:
-        """Release the leases of a runner as soon as the backplane can be reached."""
+        """Release the leases of a runner as soon as the store can be reached."""
         ended = self._runners.pop(runner, None)
         if ended is None:
             return
@@ -229,7 +229,7 @@ class BackplaneTaskBackend:
             chore.add_done_callback(self._chores.discard)
 
     async def aclose(self) -> None:
-        """Release the leases of ended runners and stop renewing leases; the backplane stays open."""
+        """Release the leases of ended runners and stop renewing leases; the store stays open."""
         if self._chores:
             await asyncio.wait(tuple(self._chores), timeout=_CLOSE_SECONDS)
         keeper, self._keeper = self._keeper, None
@@ -249,22 +249,22 @@ class BackplaneTaskBackend:
 
     async def watch(self, id: str, changed: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         """Call a function after each change of a task."""
-        subscription = await self.backplane.subscribe(_channel(id), lambda _: changed(), missed=changed)
+        subscription = await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
         return subscription.close
 
     async def set_message(self, id: str, message: str) -> None:
         """Store a status message, and announce it."""
         sealed = self._sealed(_message_key(id), message.encode())
-        await self.backplane.put(_message_key(id), sealed, ttl=_MESSAGE_SECONDS)
-        await self.backplane.publish(_channel(id), b"")
+        await self.store.put(_message_key(id), sealed, ttl=_MESSAGE_SECONDS)
+        await self.store.publish(_channel(id), b"")
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def _read(self, id: str) -> bytes | None:
-        return await self.backplane.get(_key(id)) if len(id) <= _MAX_ID else None
+        return await self.store.get(_key(id)) if len(id) <= _MAX_ID else None
 
     async def _replace(self, id: str, found: bytes, record: TaskRecord) -> bool:
-        return await self.backplane.replace(_key(id), found, self._encoded(record), ttl=self._ttl(record))
+        return await self.store.replace(_key(id), found, self._encoded(record), ttl=self._ttl(record))
 
     def _encoded(self, record: TaskRecord) -> bytes:
         return self._sealed(_key(record.id), msgspec.json.encode(record))
@@ -303,29 +303,29 @@ class BackplaneTaskBackend:
         if held is not None:
             held.settled = record
         into = {_ALL: IndexLimits(), _owned(ticket): IndexLimits()}
-        with contextlib.suppress(BackplaneUnavailable):
-            await self.backplane.index(
+        with contextlib.suppress(StoreUnavailable):
+            await self.store.index(
                 ticket.member, into=into, out_of=[_unfinished(ticket)], weight=record.size, ttl=self._ttl(record)
             )
             if held is not None:
                 await self._finish(record.id, held.entry)
-                await self.backplane.delete(_message_key(record.id))
+                await self.store.delete(_message_key(record.id))
 
     async def _finish(self, id: str, entry: str) -> None:
         """Remove the entry of a task that a runner of this process holds."""
         for name, runner in tuple(self._runners.items()):
             held = runner.held.get(id)
             if held is not None and held.entry == entry:
-                await self.backplane.finish(_QUEUE, name, [entry])
+                await self.store.finish(_QUEUE, name, [entry])
                 runner.held.pop(id, None)
 
     async def _announce(self, before: TaskRecord, after: TaskRecord) -> None:
         """Notify the runner of a task and its watchers of a change; one that was disconnected reads it again later."""
-        with contextlib.suppress(BackplaneUnavailable):
+        with contextlib.suppress(StoreUnavailable):
             for name in {before.runner, after.runner} - self._runners.keys():
-                await self.backplane.publish(_runner_channel(name), after.id.encode())
+                await self.store.publish(_runner_channel(name), after.id.encode())
             if after.status != before.status or after.questions != before.questions or after.runner != before.runner:
-                await self.backplane.publish(_channel(after.id), b"")
+                await self.store.publish(_channel(after.id), b"")
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ class BackplaneTaskBackend:
         held = self._runner(runner).held[ticket.id] = _Held(delivery.id, ticket, self._now())
         if record is None:
             indexes = [_ALL, _unfinished(ticket), _owned(ticket)]
-            await self.backplane.index(ticket.member, into={}, out_of=indexes, ttl=1.0)
+            await self.store.index(ticket.member, into={}, out_of=indexes, ttl=1.0)
             await self._finish(ticket.id, delivery.id)
             return None
 
@@ -379,7 +379,7 @@ class BackplaneTaskBackend:
             ids = list(entries)
             for start in range(0, len(ids), _RENEW):
                 some = ids[start : start + _RENEW]
-                kept = set(await self.backplane.renew(_QUEUE, name, some))
+                kept = set(await self.store.renew(_QUEUE, name, some))
                 for entry in some:
                     held = runner.held.get(entries[entry])
                     if entry not in kept and held is not None and held.entry == entry:
@@ -423,7 +423,7 @@ class BackplaneTaskBackend:
             # The worker that took the entry will change the record, or let it go. If neither happens in time, the queue
             # has lost the entry.
             if self._now() - held.lost_at >= self.lease:
-                held.entry = await self.backplane.enqueue(_QUEUE, msgspec.msgpack.encode(held.ticket), holder=name)
+                held.entry = await self.store.enqueue(_QUEUE, msgspec.msgpack.encode(held.ticket), holder=name)
                 held.lost_at = None
             return
         runner.held.pop(id, None)
@@ -438,7 +438,7 @@ class BackplaneTaskBackend:
             return
         await self._replace(id, found, record)
         into = {name: IndexLimits() for name in (_ALL, _unfinished(held.ticket), _owned(held.ticket))}
-        await self.backplane.index(held.ticket.member, into=into, weight=record.size, ttl=_UNFINISHED_SECONDS)
+        await self.store.index(held.ticket.member, into=into, weight=record.size, ttl=_UNFINISHED_SECONDS)
         held.refreshed = self._now()
 
     async def _release_ended(self) -> None:
@@ -446,9 +446,9 @@ class BackplaneTaskBackend:
         while self._to_release:
             runner, entries = self._to_release[0]
             for start in range(0, len(entries), _RENEW):
-                await self.backplane.release(_QUEUE, runner, entries[start : start + _RENEW])
+                await self.store.release(_QUEUE, runner, entries[start : start + _RENEW])
             if entries:
-                await self.backplane.publish(_LEFT, runner.encode())
+                await self.store.publish(_LEFT, runner.encode())
             # Released by now; it may have been done by another call meanwhile.
             self._to_release = [each for each in self._to_release if each[0] != runner]
 
@@ -456,7 +456,7 @@ class BackplaneTaskBackend:
         if ended.subscription is not None:
             await ended.subscription.close()
         # The keeper goes on trying, if there is one; otherwise the leases run out.
-        with contextlib.suppress(BackplaneUnavailable):
+        with contextlib.suppress(StoreUnavailable):
             await self._release_ended()
 
     # --- the keeper --------------------------------------------------------------------------------------------------
@@ -474,11 +474,11 @@ class BackplaneTaskBackend:
             # Three attempts for each lease.
             pause = self.lease / 3
             try:
-                await self.backplane.connect()
+                await self.store.connect()
                 await self._listen()
                 await self._release_ended()
                 await self._renew()
-            except BackplaneUnavailable:
+            except StoreUnavailable:
                 self._interrupted()
                 pause = min(_PAUSE, pause)
             except Exception:
@@ -486,14 +486,12 @@ class BackplaneTaskBackend:
 
     async def _listen(self) -> None:
         if self._left is None:
-            self._left = await self.backplane.subscribe(_LEFT, self._tasks_left)
+            self._left = await self.store.subscribe(_LEFT, self._tasks_left)
         for name, runner in tuple(self._runners.items()):
             if runner.subscription is None and runner.listener is not None:
                 listener = runner.listener
                 receive = partial(_changed, listener)
-                runner.subscription = await self.backplane.subscribe(
-                    _runner_channel(name), receive, missed=self._missed
-                )
+                runner.subscription = await self.store.subscribe(_runner_channel(name), receive, missed=self._missed)
                 # What came before was missed.
                 listener.changes_missed()
                 listener.tasks_left()
