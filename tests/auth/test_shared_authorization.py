@@ -31,8 +31,8 @@ from trunkline.auth.authorization_server.shared_storage import StoreRecords
 from trunkline.auth.authorization_server.storage import TokenGrant
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import StoreUnavailable
-from trunkline.server.sealing import TextSeal
-from trunkline.server.shared_state import SharedSeal
+from trunkline.protocol.seal import Seal
+from trunkline.protocol.seal import Seal
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.redis import RedisEngine
@@ -236,7 +236,7 @@ async def test_records_stay_readable_while_keys_rotate() -> None:
 
     def server(*keys: bytes) -> AuthorizationServer:
         made = make_server(contents=None, clock=Clock())
-        seal = SharedSeal(TextSeal(keys, purpose=b"\x04", server="tests", random=os.urandom))
+        seal = Seal(keys, purpose=b"\x04", server="tests", random=os.urandom)
         made._share(MemoryEngine(contents), seal)
         return made
 

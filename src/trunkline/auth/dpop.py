@@ -33,7 +33,7 @@ from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
-    from trunkline.auth.sharing import ValueSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.store.interface import Store
 
 __all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVerifier", "bound_thumbprint"]
@@ -111,7 +111,7 @@ class DPoPPolicy:
         """Whether bound tokens are accepted."""
         return self.mode != "off"
 
-    def _share(self, store: Store, seal: ValueSeal) -> None:
+    def _share(self, store: Store, seal: Seal) -> None:
         """Remember used proofs for all workers of a server, and use the same nonces on each."""
         self.proofs.share(store, seal)
 
@@ -158,7 +158,7 @@ class ProofVerifier:
         #: Since when it is known which proofs were used.
         self._known_since = 0.0
 
-    def share(self, store: Store, seal: ValueSeal) -> None:
+    def share(self, store: Store, seal: Seal) -> None:
         """Remember used proofs in a store, and use nonces that all workers make and accept."""
         self._store = store
         store.on_new_generation(self._lost_writes)

@@ -1,7 +1,4 @@
-"""What authentication needs to work with several workers: a seal for what is stored in a store, and locks there.
-
-A server that has a store passes both to its ``auth=``, if that has a method ``_share``.
-"""
+"""Locks between workers and machines that share a store."""
 
 from __future__ import annotations
 
@@ -10,25 +7,11 @@ import secrets
 from contextlib import suppress
 from hashlib import sha256
 from types import TracebackType
-from typing import Protocol
 
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Store
 
-__all__ = ["StoreLock", "ValueSeal"]
-
-
-class ValueSeal(Protocol):
-    """Encrypts values with the keys that all workers of a server share."""
-
-    def seal(self, plain: bytes, *, binding: bytes) -> str:
-        """Return the sealed text of a value; it can be opened only with the same binding, which has no zero byte."""
-
-    def open(self, text: str, *, binding: bytes) -> bytes | None:
-        """Return the value of a sealed text; None if it was not sealed with one of the keys for this binding."""
-
-    def derived_keys(self, label: bytes) -> tuple[bytes, ...]:
-        """Return a secret for each key, the same on every worker; the first is that of the key that seals."""
+__all__ = ["StoreLock"]
 
 
 #: A lease that its holder does not renew runs out after this: a crashed worker holds up the others no longer.

@@ -18,7 +18,7 @@ from msgspec import Struct
 from trunkline.auth.credential_store import CredentialStore, find_store
 from trunkline.auth.sharing import StoreLock
 from trunkline.errors import AuthError, ConfigError, StoreUnavailable
-from trunkline.server.sealing import InvalidSeal, TextSeal, read_keys
+from trunkline.protocol.seal import InvalidSeal, Seal, read_keys
 from trunkline.store.interface import IndexLimits, Store
 from trunkline.store.open import open_store
 
@@ -65,7 +65,7 @@ class SharedLogins:
                 f"logins in a store need a key that all machines share: set {_KEY_VARIABLE}, or pass keys=. "
                 'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
             )
-        self._seal = TextSeal(read_keys(keys, env, os.urandom), purpose=_PURPOSE, server=_NAME, random=os.urandom)
+        self._seal = Seal(read_keys(keys, env, os.urandom), purpose=_PURPOSE, server=_NAME, random=os.urandom)
         self._url = url
         # Checked now, so that a wrong URL is an error of the configuration and not of the first login.
         open_store(url, name=_NAME)

@@ -27,7 +27,7 @@ from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import caller_identity
 from trunkline.server.handle_values import PREFIX_CHARACTERS, ValueCodec, codec_of, is_immutable
 from trunkline.server.handles import BlockingHandle, Handle
-from trunkline.server.sealing import InvalidSeal, TextSeal, sealed_length
+from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 from trunkline.server.validation_errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class HandleService:
     def __init__(
         self,
         store: HandleStore,
-        seal: TextSeal | None,
+        seal: Seal | None,
         *,
         limits: Limits,
         now: Callable[[], float],

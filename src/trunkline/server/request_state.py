@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 
 from trunkline.errors import InvalidParams
 from trunkline.protocol.limits import Limits
-from trunkline.server.sealing import InvalidSeal, TextSeal, sealed_length
+from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 
 __all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "StateStore", "request_digest"]
 
@@ -97,7 +97,7 @@ class StateSeal:
     ) -> None:
         """Use the given keys: the first seals, and all of them open. ``now`` returns wall time in seconds."""
         #: Seals request states; the seals of other purposes are derived from it.
-        self.texts: TextSeal = TextSeal(keys, purpose=_PURPOSE, server=server, random=random)
+        self.texts: Seal = Seal(keys, purpose=_PURPOSE, server=server, random=random)
         self._limits = limits
         self._now = now
         #: Replaced if the server shares its state with other workers.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
-    from trunkline.server.shared_state import SharedSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.server.task_options import TaskService
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
@@ -162,7 +162,7 @@ class Server(ComponentRegistry):
             for extension in self.extension_objects:
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
-        self._task_store: tuple[Store, SharedSeal] | None = None
+        self._task_store: tuple[Store, Seal] | None = None
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
         self.tasks: TaskService | None = None
         if (skills := options.get("skills")) is not None:
@@ -433,7 +433,7 @@ class Server(ComponentRegistry):
                 self.tasks.share(*self._task_store)
         return self.tasks
 
-    def _share_tasks(self, store: Store, seal: SharedSeal) -> None:
+    def _share_tasks(self, store: Store, seal: Seal) -> None:
         """Store tasks on a store, sealed, unless the server was given a backend for them."""
         self._task_store = store, seal
         if self.tasks is not None:
@@ -449,7 +449,7 @@ class Server(ComponentRegistry):
             import time
 
             from trunkline.server.request_state import StateSeal
-            from trunkline.server.sealing import read_keys
+            from trunkline.protocol.seal import read_keys
 
             keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
             self._seal = StateSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)

@@ -24,7 +24,7 @@ from trunkline.protocol.downgrade import adapt_params
 from trunkline.server.context import wants_level
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.http import ServerAcceptor
-from trunkline.server.sealing import InvalidSeal, TextSeal
+from trunkline.protocol.seal import Seal
 from trunkline.server.shared_state import share_state
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
 from trunkline.store.interface import Store
@@ -45,24 +45,6 @@ _PURPOSE = b"\x03"
 _KEYS_SECONDS = 30 * 24 * 3600.0
 #: The lists that may have changed if announcements are missing.
 _LISTS = ("tools", "prompts", "resources")
-
-
-class _Seal:
-    """Seals session ids with the keys of a server."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self, texts: TextSeal) -> None:
-        self._texts = texts
-
-    def seal(self, plain: bytes) -> str:
-        return self._texts.seal(plain)
-
-    def open(self, text: str) -> bytes | None:
-        try:
-            return self._texts.open(text)
-        except InvalidSeal:
-            return None
 
 
 class _Announcement(Struct, frozen=True, array_like=True):
@@ -90,8 +72,8 @@ def make_worker(server: Server, store: str | Store) -> SharedWorker:
     )
 
 
-def _seal(server: Server) -> _Seal:
-    return _Seal(server.seal.texts.for_purpose(_PURPOSE))
+def _seal(server: Server) -> Seal:
+    return server.seal.texts.for_purpose(_PURPOSE)
 
 
 async def check_store(server: Server, url: str) -> None:
@@ -105,7 +87,7 @@ async def check_store(server: Server, url: str) -> None:
     try:
         await store.connect()
         found = await store.get("keys")
-        if found is not None and seal.open(found.decode()) is None:
+        if found is not None and not seal.is_own(found.decode()):
             raise ConfigError(
                 f"another worker of the server {server.name!r} uses this store with other keys: set the same "
                 "TRUNKLINE_STATE_KEY (or state_keys=) on every machine"

@@ -18,7 +18,7 @@ from msgspec import Struct
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.server.handle_stores import StoredHandle, full_store
-from trunkline.server.sealing import InvalidSeal, TextSeal
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.store.interface import IndexLimits, Store
 from trunkline.store.local import LocalEngine
 
@@ -37,50 +37,23 @@ _STATES = 1024
 def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
     """Let a server keep what several workers need in their store, and let its authentication do so."""
     store = worker.store
-    seal = SharedSeal(server.seal.texts.for_purpose(_PURPOSE))
+    seal = server.seal.texts.for_purpose(_PURPOSE)
     server.seal.keeper = SharedStateKeeper(worker, seal, limits=server.limits, random=os.urandom)
     if server.handle_option is None or isinstance(server.handle_option, StoreHandles):
         server.handle_option = StoreHandles(store, limits=server.limits, ready=worker.started)
         server._handles = None
     server._share_tasks(store, seal)
     for part in (auth, getattr(auth, "binding", None)):
-        share: Callable[[Store, SharedSeal], None] | None = getattr(part, "_share", None)
+        share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
         # Logins must outlive the server: a file does, what ends with the supervisor of a machine does not.
         if share is not None and not (getattr(part, "keeps_file", False) and isinstance(store, LocalEngine)):
             share(store, seal)
 
 
-class SharedSeal:
-    """Encrypts what is stored in a store, with the keys of a server."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self, texts: TextSeal) -> None:
-        """Use a seal for this purpose."""
-        self._texts = texts
-
-    def seal(self, plain: bytes, *, binding: bytes) -> str:
-        """Return the sealed text of a value."""
-        return self._texts.seal(plain, binding=binding)
-
-    def open(self, text: str, *, binding: bytes) -> bytes | None:
-        """Return the value of a sealed text; None if it was not sealed here for this binding."""
-        try:
-            return self._texts.open(text, binding=binding)
-        except InvalidSeal:
-            return None
-
-    def derived_keys(self, label: bytes) -> tuple[bytes, ...]:
-        """Return a secret for each key."""
-        return self._texts.derived_keys(label)
-
-
 class SharedStateKeeper:
     """Keeps large states and used nonces in a store."""
 
-    def __init__(
-        self, worker: SharedWorker, seal: SharedSeal, *, limits: Limits, random: Callable[[int], bytes]
-    ) -> None:
+    def __init__(self, worker: SharedWorker, seal: Seal, *, limits: Limits, random: Callable[[int], bytes]) -> None:
         """Use the store of a worker; what is stored there is sealed."""
         self._worker = worker
         self._store = worker.store
@@ -107,7 +80,12 @@ class SharedStateKeeper:
     async def get(self, name: str) -> bytes | None:
         """Return stored contents."""
         found = await self._store.get(f"state:{name}")
-        return None if found is None else self._seal.open(found.decode(), binding=name.encode())
+        if found is None:
+            return None
+        try:
+            return self._seal.open(found.decode(), binding=name.encode())
+        except InvalidSeal:
+            return None
 
     async def spend(self, nonce: str) -> bool:
         """Mark a nonce as used on all workers.

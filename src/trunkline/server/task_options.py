@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trunkline.extensions.tasks.backend import TaskBackend, TaskLimits
     from trunkline.protocol.caller import Caller, Session
     from trunkline.server.server import Server
-    from trunkline.server.shared_state import SharedSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tools import ToolDefinition
     from trunkline.store.interface import Store
@@ -127,7 +127,7 @@ class TaskService(Protocol):
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
 
-    def share(self, store: Store, seal: SharedSeal) -> None:
+    def share(self, store: Store, seal: Seal) -> None:
         """Store tasks on a store from now on, sealed, unless the server was given a backend."""
 
     async def leave(self) -> None:

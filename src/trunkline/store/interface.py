@@ -1,19 +1,41 @@
-"""The interface of a store: what the workers of one server share, in sixteen verbs.
+"""The interface of a store: everything of a server that outlives a request, and that its workers share.
 
 Keys, logs, channels, queues and indexes are named by short texts; each kind has its own names. Values are bytes. Times
 are seconds. Every coroutine ends within a bounded time: it returns, or raises `StoreUnavailable`, and the next call
 tries again. A write that failed so may have been done all the same, unless the method says otherwise.
 
-A store that lost writes which it had acknowledged (a failover to a replica that lagged behind, a restart without
-its file) gets a new *generation*: whatever was derived from the old one must end, since it may have gaps.
+Writes are *steps*, and `Store.commit` does several of them at once or none: a record, its places in the indexes and its
+entry in a queue never differ. ``put``, ``replace``, ``delete`` and the other short forms are commits of one step. No
+verb costs more if more is stored.
+
+A store that lost writes which it had acknowledged (a failover to a replica that lagged behind, a restart without its
+file) gets a new *generation*: whatever was derived from the old one must end, since it may have gaps.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-__all__ = ["Appended", "Delivery", "Entry", "FullIndex", "IndexLimits", "Store", "Subscription", "entry_position"]
+__all__ = [
+    "Appended",
+    "Commit",
+    "Delete",
+    "Delivery",
+    "Enqueue",
+    "Entry",
+    "Finish",
+    "FullIndex",
+    "Index",
+    "IndexLimits",
+    "Publish",
+    "Put",
+    "Step",
+    "Store",
+    "Subscription",
+    "entry_position",
+]
 
 
 class Entry(NamedTuple):
@@ -46,10 +68,80 @@ class IndexLimits(NamedTuple):
 
 
 class FullIndex(NamedTuple):
-    """An index that has no room for one more member, and which of its limits says so."""
+    """An index that has no room for one more member, and which of its limits says so: "members" or "weight"."""
 
     name: str
     limit: str
+
+
+# --- steps of a commit -----------------------------------------------------------------------------------------------
+
+
+class Put(NamedTuple):
+    """Set a value that expires; with a condition, only if it holds."""
+
+    key: str
+    value: bytes
+    ttl: float
+    #: The value that must be there now.
+    old: bytes | None = None
+    #: Whether there must be none now.
+    only_if_absent: bool = False
+
+
+class Delete(NamedTuple):
+    """Delete the value, the log and the count of a name."""
+
+    key: str
+
+
+class Index(NamedTuple):
+    """Add a member to indexes, or renew it there, and remove it from others.
+
+    The condition: each index has room for it, or for its greater weight.
+    """
+
+    member: str
+    into: Mapping[str, IndexLimits]
+    out_of: Sequence[str] = ()
+    weight: int = 0
+    ttl: float = 1.0
+
+
+class Enqueue(NamedTuple):
+    """Add an entry to a queue, leased to a holder if there is one; an entry of this id is replaced."""
+
+    queue: str
+    id: str
+    data: bytes
+    holder: str = ""
+
+
+class Finish(NamedTuple):
+    """Remove an entry of a queue, if the holder still has it; no condition."""
+
+    queue: str
+    holder: str
+    id: str
+
+
+class Publish(NamedTuple):
+    """Send a message on a channel."""
+
+    channel: str
+    data: bytes
+
+
+Step: TypeAlias = Put | Delete | Index | Enqueue | Finish | Publish
+
+
+class Commit(NamedTuple):
+    """The outcome of a commit."""
+
+    #: Whether all steps were done; otherwise none was, since a condition did not hold.
+    done: bool
+    #: The index that has no room, if that is why.
+    full: FullIndex | None = None
 
 
 class Subscription(Protocol):
@@ -59,25 +151,43 @@ class Subscription(Protocol):
         """End the subscription; never raises."""
 
 
-class Store(Protocol):
-    """What the workers of one server share."""
+class Store(ABC):
+    """What outlives the requests of one server, and what its workers share."""
+
+    #: Whether the contents outlive the process.
+    durable: bool = True
+    #: Whether only this user on this machine can read the contents: then values need no encryption.
+    private: bool = False
 
     # --- values: one key, one value, which expires ---
 
+    @abstractmethod
     async def get(self, key: str) -> bytes | None:
         """Return a value; None if there is none."""
 
+    @abstractmethod
+    async def commit(self, *steps: Step) -> Commit:
+        """Do all steps at once, in their order, or none if the condition of one does not hold.
+
+        Conditions are those before the first step: no two steps of a commit may be about the same key, or the same
+        member of an index.
+        """
+
     async def put(self, key: str, value: bytes, *, ttl: float, only_if_absent: bool = False) -> bool:
         """Set a value; return False if it was to be set only if absent, and is present."""
+        return (await self.commit(Put(key, value, ttl, only_if_absent=only_if_absent))).done
 
     async def replace(self, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
         """Set a value if it is ``old`` now, in one step; return whether it was."""
+        return (await self.commit(Put(key, new, ttl, old))).done
 
     async def delete(self, *keys: str) -> None:
         """Delete values, logs and counts of these names."""
+        await self.commit(*map(Delete, keys))
 
     # --- logs: entries in order, the oldest are dropped ---
 
+    @abstractmethod
     async def append(
         self,
         log: str,
@@ -96,6 +206,7 @@ class Store(Protocol):
         tries for so long before it raises.
         """
 
+    @abstractmethod
     async def read(
         self, log: str, *, after: str = "", limit: int = 1000, inclusive: bool = False
     ) -> list[Entry] | None:
@@ -106,9 +217,11 @@ class Store(Protocol):
 
     # --- channels: messages to those who listen now ---
 
+    @abstractmethod
     async def publish(self, channel: str, data: bytes) -> int:
         """Send a message; return how many subscribers heard it."""
 
+    @abstractmethod
     async def subscribe(
         self, channel: str, receive: Callable[[bytes], None], *, missed: Callable[[], None] | None = None
     ) -> Subscription:
@@ -119,6 +232,7 @@ class Store(Protocol):
 
     # --- limits ---
 
+    @abstractmethod
     async def admit(self, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
         """Count ``cost`` events against a rate per second (GCRA); return 0, or for how many seconds they must wait.
 
@@ -127,23 +241,25 @@ class Store(Protocol):
 
     # --- queues: each entry is leased to one worker at a time, at least once ---
 
-    async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
-        """Add an entry exactly once, publish its id on the channel of the queue's name, and return the id.
+    async def enqueue(self, queue: str, id: str, data: bytes, *, holder: str = "") -> None:
+        """Add an entry, leased to a holder if there is one; an entry of this id is replaced."""
+        await self.commit(Enqueue(queue, id, data, holder))
 
-        With ``holder`` it is leased to this holder in the same step.
-        """
-
+    @abstractmethod
     async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
-        """Lease entries to a holder: those whose lease was not renewed for ``lease`` seconds first, then new ones."""
+        """Lease entries to a holder: those whose lease was not renewed for ``lease`` seconds, and those without one."""
 
+    @abstractmethod
     async def renew(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """Renew leases; return the ids that the holder still has."""
 
-    async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
-        """Remove entries that the holder still has; return their ids."""
-
+    @abstractmethod
     async def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """End leases that the holder still has, so that any worker can take the entries; return their ids."""
+
+    async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> None:
+        """Remove the entries that the holder still has."""
+        await self.commit(*(Finish(queue, holder, id) for id in ids))
 
     # --- indexes: sets of names, ordered by text, each with a weight and its own time to live ---
 
@@ -160,26 +276,33 @@ class Store(Protocol):
 
         If one has no room for it, or for its greater weight, nothing is changed, and this index is returned.
         """
+        return (await self.commit(Index(member, into, out_of, weight, ttl))).full
 
+    @abstractmethod
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return the members of an index after a text, in their order."""
 
     # --- its own life; ``stats`` of type `StoreStats` is optional ---
 
     @property
+    @abstractmethod
     def available(self) -> bool:
         """Whether the last contact succeeded."""
 
     @property
+    @abstractmethod
     def generation(self) -> str:
         """Changes when acknowledged writes were lost; known once connected."""
 
+    @abstractmethod
     def on_new_generation(self, callback: Callable[[str], None]) -> None:
         """Register a callback for each new generation."""
 
+    @abstractmethod
     async def connect(self) -> None:
         """Connect, so that the generation is known; called before anything else, and again if it failed."""
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Disconnect; subscriptions end."""
 

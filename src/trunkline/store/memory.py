@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import inf
 
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import (
     Appended,
+    Commit,
+    Delete,
     Delivery,
+    Enqueue,
     Entry,
+    Finish,
     FullIndex,
-    IndexLimits,
+    Index,
+    Put,
+    Step,
+    Store,
     Subscription,
     entry_position,
 )
@@ -217,6 +224,46 @@ class MemoryContents:
             self.indexes.pop(name, None)
         return index
 
+    def full_index(self, step: Index) -> FullIndex | None:
+        """Return the index that has no room for a member."""
+        for name, limits in step.into.items():
+            index = self.index(name)
+            held = index.entries[step.member][1] if step.member in index.entries else -1
+            if held < 0 and limits.members and len(index.order) >= limits.members:
+                return FullIndex(name, "members")
+            total = index.weight - max(held, 0) + step.weight
+            if step.weight > held and limits.weight and total > limits.weight:
+                return FullIndex(name, "weight")
+        return None
+
+    def do(self, step: Step) -> None:
+        """Do a step whose condition holds."""
+        if isinstance(step, Put):
+            self.values[step.key] = (step.value, self.now() + step.ttl)
+        elif isinstance(step, Delete):
+            self.values.pop(step.key, None)
+            self.logs.pop(step.key, None)
+            self.arrivals.pop(step.key, None)
+        elif isinstance(step, Index):
+            for name in step.into:
+                self.indexes.setdefault(name, _Index()).add(step.member, self.now() + step.ttl, step.weight)
+            for name in step.out_of:
+                self.index(name).remove(step.member)
+                self.index(name)
+        elif isinstance(step, Enqueue):
+            queue = self.queues.setdefault(step.queue, _Queue())
+            queue.entries[step.id] = step.data
+            queue.leases.pop(step.id, None)
+            if step.holder:
+                queue.leases[step.id] = _Lease(step.holder, self.now(), 1)
+            self.publish(step.queue, step.id.encode())
+        elif isinstance(step, Finish):
+            held = self.queues.get(step.queue)
+            if held is not None and step.id in held.leases and held.leases[step.id].holder == step.holder:
+                del held.entries[step.id], held.leases[step.id]
+        else:
+            self.publish(step.channel, step.data)
+
     def publish(self, channel: str, data: bytes) -> int:
         """Deliver a message to every subscriber; return how many there are."""
         heard = tuple(self.subscriptions.get(channel, ()))
@@ -225,8 +272,11 @@ class MemoryContents:
         return len(heard)
 
 
-class MemoryEngine:
-    """One worker's access to a `MemoryContents`; see `Store` for the methods."""
+class MemoryEngine(Store):
+    """One worker's access to `MemoryContents`; see `Store` for the methods."""
+
+    durable = False
+    private = True
 
     def __init__(self, contents: MemoryContents) -> None:
         """Use these contents."""
@@ -245,26 +295,28 @@ class MemoryEngine:
             return None
         return value
 
-    async def put(self, key: str, value: bytes, *, ttl: float, only_if_absent: bool = False) -> bool:
-        """Set a value."""
-        if only_if_absent and await self.get(key) is not None:
-            return False
+    async def commit(self, *steps: Step) -> Commit:
+        """Check all conditions, then do all steps."""
         contents = self._reach()
-        contents.reserve(len(value))
-        contents.values[key] = (value, contents.now() + ttl)
-        return True
-
-    async def replace(self, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
-        """Set a value if it is ``old`` now."""
-        return await self.get(key) == old and await self.put(key, new, ttl=ttl)
-
-    async def delete(self, *keys: str) -> None:
-        """Delete values, logs and counts."""
-        contents = self._reach()
-        for key in keys:
-            contents.values.pop(key, None)
-            contents.logs.pop(key, None)
-            contents.arrivals.pop(key, None)
+        size = 0
+        for step in steps:
+            if isinstance(step, Put):
+                size += len(step.value)
+                current = await self.get(step.key) if step.old is not None or step.only_if_absent else None
+                if current != step.old:
+                    return Commit(False)
+            elif isinstance(step, Index):
+                size += len(step.into) * _ENTRY_BYTES
+                full = contents.full_index(step)
+                if full is not None:
+                    return Commit(False, full)
+            elif isinstance(step, Enqueue):
+                size += len(step.data)
+        if size:
+            contents.reserve(size)
+        for step in steps:
+            contents.do(step)
+        return Commit(True)
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
@@ -358,17 +410,6 @@ class MemoryEngine:
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
-    async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
-        """Add an entry."""
-        contents = self._reach()
-        contents.reserve(len(data))
-        id, found = contents.next_id(), contents.queues.setdefault(queue, _Queue())
-        found.entries[id] = data
-        if holder:
-            found.leases[id] = _Lease(holder, contents.now(), 1)
-        contents.publish(queue, id.encode())
-        return id
-
     async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
         """Lease entries."""
         contents = self._reach()
@@ -390,15 +431,6 @@ class MemoryEngine:
             contents.queues[queue].leases[id].since = contents.now()
         return held
 
-    async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
-        """Remove entries."""
-        contents = self._reach()
-        held = self._held(contents, queue, holder, ids)
-        for id in held:
-            del contents.queues[queue].entries[id]
-            del contents.queues[queue].leases[id]
-        return held
-
     async def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """End leases."""
         contents = self._reach()
@@ -414,33 +446,6 @@ class MemoryEngine:
         return [id for id in ids if id in leases and leases[id].holder == holder]
 
     # --- indexes -----------------------------------------------------------------------------------------------------
-
-    async def index(
-        self,
-        member: str,
-        *,
-        into: Mapping[str, IndexLimits],
-        out_of: Sequence[str] = (),
-        weight: int = 0,
-        ttl: float,
-    ) -> FullIndex | None:
-        """Add a member."""
-        contents = self._reach()
-        for name, limits in into.items():
-            index = contents.index(name)
-            held = index.entries[member][1] if member in index.entries else -1
-            if held < 0 and limits.members and len(index.order) >= limits.members:
-                return FullIndex(name, "members")
-            total = index.weight - max(held, 0) + weight
-            if weight > held and limits.weight and total > limits.weight:
-                return FullIndex(name, "weight")
-        contents.reserve(len(into) * _ENTRY_BYTES)
-        for name in into:
-            contents.indexes.setdefault(name, _Index()).add(member, contents.now() + ttl, weight)
-        for name in out_of:
-            contents.index(name).remove(member)
-            contents.index(name)
-        return None
 
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return members."""

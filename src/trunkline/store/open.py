@@ -16,12 +16,15 @@ _REDIS = ("redis", "rediss", "unix")
 _VALKEY: Mapping[str, str] = MappingProxyType({"valkey": "redis", "valkeys": "rediss"})
 
 
-def open_store(url: str, *, name: str, timeout: float = 2.0) -> Store:
-    """Return the store at a URL for the server of this name; it is not connected yet.
+def open_store(option: str | os.PathLike[str] | Store | None, *, name: str, timeout: float = 2.0) -> Store:
+    """Return the store that an option ``store=`` means, for the server of this name; it is not connected yet.
 
     Raises:
         ConfigError: the URL is not valid, or its engine is not installed.
     """
+    if isinstance(option, Store):
+        return option
+    url = "memory" if option is None else os.fspath(option)
     scheme, separator, rest = url.partition("://")
     if url == "memory" or (scheme == "memory" and separator):
         from trunkline.store.memory import MemoryContents, MemoryEngine

@@ -22,8 +22,8 @@ from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
-from trunkline.server.sealing import TextSeal
-from trunkline.server.shared_state import SharedSeal
+from trunkline.protocol.seal import Seal
+from trunkline.protocol.seal import Seal
 from trunkline.store.memory import MemoryContents, MemoryEngine
 
 __all__ = [
@@ -218,9 +218,9 @@ OWN_RECORDS = pytest.mark.parametrize("records", ["own"], indirect=True)
 KEYS = (b"k" * 32,)
 
 
-def value_seal() -> SharedSeal:
+def value_seal() -> Seal:
     """Return what seals the values of a store."""
-    return SharedSeal(TextSeal(KEYS, purpose=b"\x04", server="tests", random=os.urandom))
+    return Seal(KEYS, purpose=b"\x04", server="tests", random=os.urandom)
 
 
 def make_server(**options: Any) -> AuthorizationServer:

@@ -22,7 +22,7 @@ from tests.store.redis_server import RedisServer, redis_server
 from tests.transports.http.shared.machines import KEY, Machine, machine
 from trunkline import Server
 from trunkline.extensions import TaskRecord
-from trunkline.server.shared_state import SharedSeal
+from trunkline.protocol.seal import Seal
 
 __all__ = ["kill_workers"]
 
@@ -102,7 +102,7 @@ class WorkerKiller(Killer):
 
     def records(self) -> list[TaskRecord]:
         """Return all tasks in Redis."""
-        seal, found = SharedSeal(Server("workers", state_keys=[KEY]).seal.texts.for_purpose(b"\x04")), []
+        seal, found = Server("workers", state_keys=[KEY]).seal.texts.for_purpose(b"\x04"), []
         with Redis(port=self._redis.port) as client:
             for key in client.keys("*value:task:*"):
                 body, (_, _, name) = client.get(key), key.rpartition(b"value:")

@@ -51,7 +51,7 @@ from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
-    from trunkline.auth.sharing import ValueSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.store.interface import Store
 
 __all__ = ["OAuthProxy", "ProxyOptions"]
@@ -142,7 +142,7 @@ class OAuthProxy(AuthorizationServer):
             self._prepare()
             self._store.rest()
 
-    def _share(self, store: Store, seal: ValueSeal) -> None:
+    def _share(self, store: Store, seal: Seal) -> None:
         """Store everything in a store; the provider's tokens are encrypted with the keys that all workers share."""
         super()._share(store, seal)
         if not self._store.chosen:

@@ -39,7 +39,7 @@ from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
-    from trunkline.auth.sharing import ValueSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.store.interface import Store
 
 __all__ = ["AuthorizationServer"]
@@ -144,7 +144,7 @@ class AuthorizationServer:
             raise InvalidToken("The token was not issued here, has expired or was revoked")
         return principal
 
-    def _share(self, store: Store, seal: ValueSeal) -> None:
+    def _share(self, store: Store, seal: Seal) -> None:
         """Store everything in a store, so that several workers serve as one; called by a server that has one.
 
         A file that was chosen with ``store=`` stays in use: it serves the workers of one machine.

@@ -15,7 +15,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from trunkline.auth.sharing import StoreLock, ValueSeal
+from trunkline.auth.sharing import StoreLock
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import IndexLimits, Store
 
@@ -46,7 +47,7 @@ class _Stored(Struct, frozen=True, array_like=True):
 class StoreRecords:
     """Stores records in a store."""
 
-    def __init__(self, store: Store, seal: ValueSeal, *, issuer: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, seal: Seal, *, issuer: str, clock: Callable[[], float] = time.time) -> None:
         """Store the records of one issuer; ``clock`` returns wall time."""
         self._store = store
         self._seal = seal
@@ -178,8 +179,11 @@ class StoreRecords:
         found = await self._store.get(key)
         if not found:
             return b"", None
-        plain = self._seal.open(found.decode(), binding=key.encode())
-        return found, None if plain is None else msgspec.json.decode(plain, type=_Stored)
+        try:
+            plain = self._seal.open(found.decode(), binding=key.encode())
+        except InvalidSeal:
+            return found, None
+        return found, msgspec.json.decode(plain, type=_Stored)
 
     async def _change(self, key: str, change: Callable[[_Stored], _Stored | None]) -> bool:
         """Change a record in one step; return False if there is none, or nothing to change."""

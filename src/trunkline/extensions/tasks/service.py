@@ -52,7 +52,7 @@ from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tools import ToolDefinition
 
 if TYPE_CHECKING:
-    from trunkline.server.shared_state import SharedSeal
+    from trunkline.protocol.seal import Seal
     from trunkline.store.interface import Store
 
 __all__ = ["Tasks", "make_service"]
@@ -105,7 +105,7 @@ class Tasks:
         #: Bytes of outcomes that wait until the backend can be reached again.
         self._unstored = 0
 
-    def share(self, store: Store, seal: SharedSeal) -> None:
+    def share(self, store: Store, seal: Seal) -> None:
         """Store tasks on a store from now on, sealed, unless the server was given a backend."""
         if self.settings.backend is None and getattr(self.backend, "store", None) is not store:
             from trunkline.extensions.tasks.store_backend import StoreTaskBackend

@@ -17,7 +17,6 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -27,10 +26,8 @@ from msgspec.structs import replace
 from trunkline.errors import StoreUnavailable
 from trunkline.extensions.tasks.backend import Change, TaskLimits, TaskListener, too_many_tasks
 from trunkline.extensions.tasks.record import TaskRecord, start_again
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.store.interface import Delivery, IndexLimits, Store, Subscription
-
-if TYPE_CHECKING:
-    from trunkline.server.shared_state import SharedSeal
 
 __all__ = ["LEASE_SECONDS", "StoreTaskBackend"]
 
@@ -104,7 +101,7 @@ class StoreTaskBackend:
     def __init__(
         self,
         store: Store,
-        seal: SharedSeal | None = None,
+        seal: Seal | None = None,
         *,
         now: Callable[[], float],
         lease: float = LEASE_SECONDS,
@@ -286,10 +283,10 @@ class StoreTaskBackend:
     def _opened(self, key: str, found: bytes) -> bytes:
         if self._seal is None:
             return found
-        plain = self._seal.open(found.decode("ascii", "replace"), binding=key.encode())
-        if plain is None:
-            raise msgspec.DecodeError(f"{key} was not sealed with the keys of this server")
-        return plain
+        try:
+            return self._seal.open(found.decode("ascii", "replace"), binding=key.encode())
+        except InvalidSeal:
+            raise msgspec.DecodeError(f"{key} was not sealed with the keys of this server") from None
 
     def _ttl(self, record: TaskRecord) -> float:
         if not record.finished:

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from trunkline.protocol.caller import Principal, Session
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.types import Implementation
 
-__all__ = ["LIFETIME", "MAX_ID_BYTES", "Seal", "SessionFacts", "SessionIds"]
+__all__ = ["LIFETIME", "MAX_ID_BYTES", "SessionFacts", "SessionIds"]
 
 #: How long a session lasts at most. Idle sessions cost nothing, so that only the list of terminated ones grows with it.
 LIFETIME = 24 * 3600.0
 #: The longest session id: half of what the strictest usual proxies allow for one header (4 kB).
 MAX_ID_BYTES = 2048
-
-
-class Seal(Protocol):
-    """Seals bytes as text that only servers with the same keys can open."""
-
-    def seal(self, plain: bytes) -> str:
-        """Return the sealed text."""
-
-    def open(self, text: str) -> bytes | None:
-        """Return the bytes of a sealed text; None if it was not sealed with one of the keys, or was changed."""
 
 
 class SessionFacts(Struct, frozen=True, array_like=True):
@@ -104,12 +95,11 @@ class SessionIds:
     def worker_of_stream(self, name: str) -> str | None:
         """Return the worker that a stream is named after; None if no worker has made that name."""
         worker, _, sealed = name.partition("-")
-        plain = self._seal.open(sealed) if len(name) <= MAX_ID_BYTES else None
-        return worker if plain is not None and plain == worker.encode() else None
+        return worker if self._open(sealed) == worker.encode() else None
 
     def read(self, id: str) -> SessionFacts | None:
         """Return the facts that an id carries; None if it was not made by us, or its time is over."""
-        plain = self._seal.open(id) if len(id) <= MAX_ID_BYTES else None
+        plain = self._open(id)
         facts = None if plain is None else self.decode(plain)
         return None if facts is None or facts.expires <= self._now() else facts
 
@@ -118,4 +108,12 @@ class SessionIds:
         try:
             return self._decoder.decode(stored)
         except msgspec.DecodeError:
+            return None
+
+    def _open(self, text: str) -> bytes | None:
+        if len(text) > MAX_ID_BYTES:
+            return None
+        try:
+            return self._seal.open(text)
+        except InvalidSeal:
             return None

@@ -1,4 +1,4 @@
-"""Sealed text: data of the server that a client stores and can neither read nor change.
+"""Sealed text: data of the server that a client or a store keeps and can neither read nor change.
 
 The seal is AES-256-GCM. The first byte is the purpose; purpose, server name and binding are authenticated as additional
 data, so a text that was sealed for one purpose, server or binding cannot be opened for another. This module knows
@@ -18,7 +18,7 @@ from trunkline.errors import ConfigError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["InvalidSeal", "TextSeal", "read_keys", "sealed_length"]
+__all__ = ["InvalidSeal", "Seal", "read_keys", "sealed_length"]
 
 _NONCE_BYTES = 12  # NIST SP 800-38D: 96 bits for GCM.
 _KEY_BYTES = 32  # AES-256.
@@ -29,7 +29,7 @@ class InvalidSeal(Exception):
     """A sealed text was rejected; the reason is for the log only, never for the caller."""
 
 
-class TextSeal:
+class Seal:
     """Seals bytes as URL-safe text for one purpose, and opens such texts."""
 
     __slots__ = ("_ciphers", "_keys", "_purpose", "_random", "_server")
@@ -42,9 +42,9 @@ class TextSeal:
         self._random = random
         self._ciphers: tuple[AESGCM, ...] = ()
 
-    def for_purpose(self, purpose: bytes) -> TextSeal:
+    def for_purpose(self, purpose: bytes) -> Seal:
         """Return a seal with the same keys for another purpose; neither can open the texts of the other."""
-        return TextSeal(self._keys, purpose=purpose, server=self._server, random=self._random)
+        return Seal(self._keys, purpose=purpose, server=self._server, random=self._random)
 
     def seal(self, plain: bytes, *, binding: bytes = b"") -> str:
         """Return the sealed text; it can be opened only with the same binding, which must have no zero byte."""
@@ -70,6 +70,14 @@ class TextSeal:
             except InvalidTag:
                 continue
         raise InvalidSeal("it was changed, or sealed with another key, by another server or for another binding")
+
+    def is_own(self, text: str, *, binding: bytes = b"") -> bool:
+        """Return whether a text was sealed here for this purpose and binding."""
+        try:
+            self.open(text, binding=binding)
+        except InvalidSeal:
+            return False
+        return True
 
     def derived_keys(self, label: bytes) -> tuple[bytes, ...]:
         """Return a secret for each key, in their order; it reveals nothing about the key, and differs by label."""
