@@ -32,7 +32,6 @@ from trunkline.auth.authorization_server.storage import TokenGrant
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.seal import Seal
-from trunkline.protocol.seal import Seal
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.redis import RedisEngine

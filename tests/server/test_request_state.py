@@ -18,8 +18,8 @@ from msgspec.json import decode
 
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.protocol.limits import Limits
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, _UsedNonces, request_digest
 from trunkline.protocol.seal import read_keys
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, _UsedNonces, request_digest
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))

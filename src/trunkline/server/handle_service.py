@@ -22,12 +22,12 @@ from msgspec import Raw, Struct
 
 from trunkline.connection import Exchange
 from trunkline.errors import HandleConflict, InvalidHandle
+from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 from trunkline.protocol.serving import RequestStore
 from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import caller_identity
 from trunkline.server.handle_values import PREFIX_CHARACTERS, ValueCodec, codec_of, is_immutable
 from trunkline.server.handles import BlockingHandle, Handle
-from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 from trunkline.server.validation_errors import InvalidArguments
 
 if TYPE_CHECKING:

@@ -47,6 +47,7 @@ from trunkline.transports.link import Link
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.protocol.extension_definition import Extension
+    from trunkline.protocol.seal import Seal
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
-    from trunkline.protocol.seal import Seal
     from trunkline.server.task_options import TaskService
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
@@ -448,8 +448,8 @@ class Server(ComponentRegistry):
         if self._seal is None:
             import time
 
-            from trunkline.server.request_state import StateSeal
             from trunkline.protocol.seal import read_keys
+            from trunkline.server.request_state import StateSeal
 
             keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
             self._seal = StateSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)

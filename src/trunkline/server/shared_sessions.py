@@ -21,10 +21,10 @@ from trunkline.connection import Connection
 from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Session
 from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.seal import Seal
 from trunkline.server.context import wants_level
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.http import ServerAcceptor
-from trunkline.protocol.seal import Seal
 from trunkline.server.shared_state import share_state
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
 from trunkline.store.interface import Store

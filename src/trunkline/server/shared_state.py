@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.limits import Limits
-from trunkline.server.handle_stores import StoredHandle, full_store
 from trunkline.protocol.seal import InvalidSeal, Seal
+from trunkline.server.handle_stores import StoredHandle, full_store
 from trunkline.store.interface import IndexLimits, Store
 from trunkline.store.local import LocalEngine
 

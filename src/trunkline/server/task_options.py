@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from trunkline.extensions.tasks.backend import TaskBackend, TaskLimits
     from trunkline.protocol.caller import Caller, Session
-    from trunkline.server.server import Server
     from trunkline.protocol.seal import Seal
+    from trunkline.server.server import Server
     from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tools import ToolDefinition
     from trunkline.store.interface import Store

@@ -23,7 +23,6 @@ from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
 from trunkline.protocol.seal import Seal
-from trunkline.protocol.seal import Seal
 from trunkline.store.memory import MemoryContents, MemoryEngine
 
 __all__ = [

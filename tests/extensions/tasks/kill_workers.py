@@ -22,7 +22,6 @@ from tests.store.redis_server import RedisServer, redis_server
 from tests.transports.http.shared.machines import KEY, Machine, machine
 from trunkline import Server
 from trunkline.extensions import TaskRecord
-from trunkline.protocol.seal import Seal
 
 __all__ = ["kill_workers"]
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from trunkline.auth.sharing import StoreLock
-from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.errors import StoreUnavailable
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.store.interface import IndexLimits, Store
 
 __all__ = ["StoreRecords"]
