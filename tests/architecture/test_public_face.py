@@ -49,7 +49,7 @@ each_package = pytest.mark.parametrize("package", PUBLIC)
 # --- (a) who imports what --------------------------------------------------------------------------------------------
 
 #: Programs beside the documentation that generate it from the source; they may look inside.
-GENERATORS = ("docs/draw_states.py", "docs/make_reference.py", "docs/take_pictures.py")
+GENERATORS = ("docs/make_reference.py", "docs/take_pictures.py")
 _FENCE = re.compile(r"^( *)```(?:python|py)\b[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _IMPORT = re.compile(r"^\s*(?:from (trunkline[\w.]*) import\b|import (trunkline[\w.]*))", re.MULTILINE)
 

@@ -37,7 +37,7 @@ PUBLIC = {
 #: Names that look like modules: a method of the everything server.
 NOT_MODULES = {"trunkline.everything"}
 #: Scripts that generate pages from the source; they need what the pages describe.
-GENERATORS = {"docs/make_reference.py", "docs/draw_states.py"}
+GENERATORS = {"docs/make_reference.py"}
 
 NOT_RUN_AT_MOST = 20
 

@@ -26,11 +26,7 @@ from trunkline.protocol.jsonrpc import (
     encode,
 )
 from trunkline.protocol.peer import (
-    INCOMING_TRANSITIONS,
-    OUTGOING_TRANSITIONS,
-    IncomingState,
     NotificationReceived,
-    OutgoingState,
     Peer,
     PeerEvent,
     ProgressReceived,
@@ -83,7 +79,7 @@ def waiting(method: str = "m") -> tuple[Peer, RequestId]:
     return peer, id
 
 
-# --- the tables ------------------------------------------------------------------------------------------------------
+# --- what ends a request --------------------------------------------------------------------------------------------
 
 ENDS_SERVING: dict[str, Callable[[Peer], Any]] = {
     "send_result": lambda peer: peer.send_result(7, {}),
@@ -98,20 +94,8 @@ ENDS_WAITING: dict[str, Callable[[Peer], Any]] = {
 }
 
 
-def test_the_rows_of_the_tables_are_those_tested_here() -> None:
-    assert {move for _, move in INCOMING_TRANSITIONS} == set(ENDS_SERVING)
-    assert {move for _, move in OUTGOING_TRANSITIONS} == set(ENDS_WAITING)
-
-
-def test_every_row_leads_from_the_first_state_to_an_end() -> None:
-    assert {state for state, _ in INCOMING_TRANSITIONS} == {IncomingState.SERVING}
-    assert {state for state, _ in OUTGOING_TRANSITIONS} == {OutgoingState.WAITING}
-    assert IncomingState.SERVING not in INCOMING_TRANSITIONS.values()
-    assert OutgoingState.WAITING not in OUTGOING_TRANSITIONS.values()
-
-
 @pytest.mark.parametrize("move", ENDS_SERVING)
-def test_a_row_ends_a_request_being_served_which_cannot_be_answered_any_more(move: str) -> None:
+def test_a_move_ends_a_request_being_served_which_cannot_be_answered_any_more(move: str) -> None:
     peer = serving()
     ENDS_SERVING[move](peer)
     assert not peer.serves(7)
@@ -124,7 +108,7 @@ def test_a_row_ends_a_request_being_served_which_cannot_be_answered_any_more(mov
 
 
 @pytest.mark.parametrize("move", ENDS_WAITING)
-def test_a_row_ends_a_request_that_waits_and_what_comes_later_is_dropped_and_counted(move: str) -> None:
+def test_a_move_ends_a_request_that_waits_and_what_comes_later_is_dropped_and_counted(move: str) -> None:
     peer, id = waiting()
     ENDS_WAITING[move](peer)
     assert not peer.waits(id)

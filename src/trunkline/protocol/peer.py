@@ -1,22 +1,26 @@
-"""The events of a Peer: what the messages fed to it mean, as frozen records.
+"""The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
 
-The params and results inside are undecoded bytes (``msgspec.Raw``): only the receiver of the event knows their type.
+A request is in the table of its side until one of the moves below ends it, and is forgotten then, so memory stays
+bounded. The peer does not know whether it is part of a client or a server, so the two cannot be treated differently::
 
-The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
+    a request of the other side:  serving --send_result, send_error------------------> answered
+                                  serving --notifications/cancelled, receive_hangup--> cancelled
 
-A request is in exactly one of the states below. Each side's requests have their own table, and the peer does not know
-whether it is part of a client or a server, so the two cannot be treated differently. A transition that is not in the
-table is a ``LocalProtocolError`` when we make it; when the other side makes it, the appropriate error is queued or the
-message is dropped and counted, and nothing is raised.
+    a request of ours:            waiting --a result or an error--> answered
+                                  waiting --send_cancel-----------> withdrawn
+                                  waiting --receive_eof-----------> lost
+
+Answering or cancelling a request that is not in its table raises ``LocalProtocolError``: answering twice, or after a
+cancellation, cannot be written. When the other side does so, the appropriate error is queued or the message is dropped
+and counted, and nothing is raised. The params and results inside of events are undecoded bytes (``msgspec.Raw``): only
+the receiver of the event knows their type.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,11 +30,7 @@ from trunkline.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, N
 from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
 
 __all__ = [
-    "INCOMING_TRANSITIONS",
-    "OUTGOING_TRANSITIONS",
-    "IncomingState",
     "NotificationReceived",
-    "OutgoingState",
     "Peer",
     "PeerEvent",
     "ProgressReceived",
@@ -107,42 +107,6 @@ PeerEvent = (
 )
 
 
-class IncomingState(enum.Enum):
-    """The states of a request of the other side."""
-
-    SERVING = "serving"
-    ANSWERED = "answered"
-    CANCELLED = "cancelled"
-
-
-class OutgoingState(enum.Enum):
-    """The states of a request of ours."""
-
-    WAITING = "waiting"
-    ANSWERED = "answered"
-    WITHDRAWN = "withdrawn"
-    LOST = "lost"
-
-
-#: (state, what happens) to the next state. ``_serving`` and ``_waiting`` hold the requests in the first state; the
-#: others are final, and a request that reached one is forgotten, so memory stays bounded.
-INCOMING_TRANSITIONS: Final = MappingProxyType(
-    {
-        (IncomingState.SERVING, "send_result"): IncomingState.ANSWERED,
-        (IncomingState.SERVING, "send_error"): IncomingState.ANSWERED,
-        (IncomingState.SERVING, "notifications/cancelled"): IncomingState.CANCELLED,
-        (IncomingState.SERVING, "receive_hangup"): IncomingState.CANCELLED,
-    }
-)
-OUTGOING_TRANSITIONS: Final = MappingProxyType(
-    {
-        (OutgoingState.WAITING, "result or error"): OutgoingState.ANSWERED,
-        (OutgoingState.WAITING, "send_cancel"): OutgoingState.WITHDRAWN,
-        (OutgoingState.WAITING, "receive_eof"): OutgoingState.LOST,
-    }
-)
-
-
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Create a decoder on first use: many conversations have neither progress nor cancellations."""
@@ -156,7 +120,9 @@ class Peer:
 
     def __init__(self, *, max_in_flight: int = 1024, prefix: str = "") -> None:
         """Start with nothing in flight; our ids are integers, or strings that start with the prefix."""
+        #: The methods of the requests that are being served.
         self._serving: dict[RequestId, str] = {}
+        #: The last progress of each request of ours that waits for its answer.
         self._waiting: dict[RequestId, float | None] = {}
         #: Queued messages, in the order they were created.
         self.unsent: list[Outbound] = []

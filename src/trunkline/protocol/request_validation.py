@@ -1,6 +1,7 @@
 """Validation of a request: its caller, its revision and its typed params, or the error to answer with.
 
-The only place that knows there are eras. The order of the checks is the specification's: a request whose ``_meta``
+Decides the era of a request; the modules that ask for it afterwards are listed in
+``tests/architecture/test_map.py``. The order of the checks is the specification's: a request whose ``_meta``
 names a revision is stateless, whatever was sent before on the same pipe; ``initialize`` creates a session; with a
 session, its revision applies; without one only ``ping`` is answered. What is wrong with a request is found out on a
 separate path, so that the common request pays for one decode and a few look-ups.

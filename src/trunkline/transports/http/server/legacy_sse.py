@@ -132,7 +132,7 @@ class LegacySseEndpoint:
         link.connection = self._acceptor.accept(link)
         response = SSEResponse(link.stream, request.send)
         try:
-            await response.run(request.receive, [], owner=endpoint.open_responses, connection=request.connection)
+            await response.run([], owner=endpoint.open_responses, connection=request.connection)
         finally:
             self._links.pop(name, None)
             if link.receiver is not None:

@@ -33,13 +33,49 @@ _known_name = {name: name.encode() for name in ("mcp-protocol-version", "mcp-met
 
 
 class ClientConnection(Protocol):
-    """The connection of a request, where the HTTP server provides it: it reports that the client disconnected."""
+    """The connection of a request, which reports that the client disconnected: the one way to learn of it."""
 
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Register a callback for the end of the connection."""
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Remove a callback."""
+
+
+class ReceivedDisconnect:
+    """The connection of a request at an HTTP server that reports a disconnect only by ``receive``.
+
+    A task awaits it while there is a callback.
+    """
+
+    __slots__ = ("_callbacks", "_receive", "_task")
+
+    def __init__(self, receive: Receive) -> None:
+        """Use the method of a request whose body has been read."""
+        self._receive = receive
+        self._callbacks: tuple[Callable[[], None], ...] = ()
+        self._task: asyncio.Task[None] | None = None
+
+    def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the end of the connection."""
+        self._callbacks = (*self._callbacks, callback)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wait(), name="trunkline-disconnect")
+
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Remove a callback."""
+        self._callbacks = tuple(other for other in self._callbacks if other != callback)
+        if not self._callbacks and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        # Without a task to cancel: a callback may remove itself.
+        self._task = None
+        for callback in self._callbacks:
+            callback()
 
 
 class DirectExchange:
@@ -119,7 +155,18 @@ class RequestHeaders(Mapping[str, str]):
 class HttpRequest:
     """An HTTP request, and the method that sends a whole response to it."""
 
-    __slots__ = ("_mirrored", "direct", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
+    __slots__ = (
+        "_connection",
+        "_mirrored",
+        "direct",
+        "headers",
+        "json_only",
+        "limits",
+        "principal",
+        "receive",
+        "scope",
+        "send",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         """Wrap what the ASGI server passes; of a repeated header the last counts, where repeating is allowed."""
@@ -132,6 +179,7 @@ class HttpRequest:
         #: The sender of the request; set by the endpoint once it is authenticated.
         self.principal: Principal | None = None
         self._mirrored: McpHeaders | None = None
+        self._connection: ClientConnection | None = scope.get(CONNECTION_KEY)
         #: The client does not accept a stream.
         self.json_only: bool = False
         #: The shorter way to receive and send, if both are the HTTP server's own methods.
@@ -141,10 +189,11 @@ class HttpRequest:
             self.direct = exchange
 
     @property
-    def connection(self) -> ClientConnection | None:
-        """The connection of the request, if the HTTP server provides it."""
-        connection: ClientConnection | None = self.scope.get(CONNECTION_KEY)
-        return connection
+    def connection(self) -> ClientConnection:
+        """The connection of the request."""
+        if self._connection is None:
+            self._connection = ReceivedDisconnect(self.receive)
+        return self._connection
 
     def field(self, name: bytes) -> bytes | None:
         """Return a header's value; RFC 9110, 5.5: the whitespace around it is no part of it."""

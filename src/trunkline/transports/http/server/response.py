@@ -1,8 +1,8 @@
 """An HTTP response that is a stream of server-sent events.
 
-An ASGI task runs each response. While its stream is quiet that task only waits for the client to disconnect, so that a
-disconnect is seen at once; events are written by a short task of their own. The response owns its own state: the stream
-that feeds it, and the object that opened it, only call its methods.
+While a stream is quiet nothing runs: the connection reports that the client disconnected, and events are written by a
+short task of their own. The response owns its own state: the stream that feeds it, and the object that opened it, only
+call its methods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 from trunkline.protocol.sse import encode_comment, encode_event
-from trunkline.transports.http.server.asgi import Headers, Receive, Send
+from trunkline.transports.http.server.asgi import Headers, Send
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.request import ClientConnection, DirectExchange
 
@@ -83,9 +83,9 @@ class SSEResponse:
         # Nothing is written before the headers.
         self._busy = True
         self._task: asyncio.Task[None] | None = None
-        #: Done at the end of the response, where a disconnect is reported by `client_disconnected`.
+        #: Done at the end of the response.
         self._ended: asyncio.Future[None] | None = None
-        #: The owner and the connection of a response that runs in the background; see `start`.
+        #: The owner and the connection of a response that has begun and not ended.
         self._background: tuple[StreamOwner, ClientConnection] | None = None
         self._finished = False
         self._disconnected = False
@@ -94,72 +94,39 @@ class SSEResponse:
         #: Rounds of the owner's clock without anything written.
         self._quiet_rounds = 0
 
-    async def run(
-        self,
-        receive: Receive,
-        headers: Headers,
-        *,
-        owner: StreamOwner,
-        disconnect_reported: bool = False,
-        connection: ClientConnection | None = None,
-    ) -> bool:
-        """Write until the end; return whether the client stayed until then.
-
-        With ``disconnect_reported`` the caller waits for the client's disconnect and calls ``client_disconnected``;
-        with ``connection`` the connection does. Otherwise ``receive`` is awaited for it.
-        """
-        if disconnect_reported or connection is not None:
-            self._ended = asyncio.get_running_loop().create_future()
-        if connection is not None:
-            connection.add_disconnect_callback(self.client_disconnected)
-        owner.stream_opened(self)
-        if self.stream.reader is None:
-            self.stream.attach(self)
+    async def run(self, headers: Headers, *, owner: StreamOwner, connection: ClientConnection) -> bool:
+        """Write until the end; return whether the client stayed until then."""
+        ended = self.start(headers, owner=owner, connection=connection)
         try:
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *headers]})
-            if not self.stream.ended and not self.stream.has_pending:
-                # The headers are sent at once: a client that opens a stream waits for them.
-                await self._send({"type": "http.response.body", "body": COMMENT, "more_body": True})
-            await self._write()
-            while not (self._finished or self._disconnected):
-                if self._ended is not None:
-                    await self._ended
-                elif (await receive())["type"] == "http.disconnect" and not self._finished:
-                    self._disconnected = True
+            await asyncio.wait([ended])
             if self._task is not None and not self._disconnected:
                 await asyncio.wait([self._task])
-        except OSError:
-            self._disconnected = True
         finally:
-            if connection is not None:
-                connection.remove_disconnect_callback(self.client_disconnected)
-            self.stream.detach(self)
-            owner.stream_closed(self)
+            # Nothing to do, unless this task was cancelled.
+            self._stop()
             if self._task is not None:
                 self._task.cancel()
-        if self._disconnected and self._listener is not None:
-            self._listener.client_disconnected()
         return not self._disconnected
 
     def start(self, headers: Headers, *, owner: StreamOwner, connection: ClientConnection) -> asyncio.Future[None]:
-        """Start to write while the work that fills the stream goes on; return a future that is done at the end.
-
-        No task waits meanwhile: the connection reports a disconnect.
-        """
+        """Start to write, and return a future that is done at the end; no task waits meanwhile."""
         ended = self._ended = asyncio.get_running_loop().create_future()
         self._background = (owner, connection)
         connection.add_disconnect_callback(self.client_disconnected)
         owner.stream_opened(self)
-        self.stream.attach(self)
+        if self.stream.reader is None:
+            self.stream.attach(self)
         self._task = asyncio.get_running_loop().create_task(self._begin(headers), name="trunkline")
         return ended
 
     async def _begin(self, headers: Headers) -> None:
+        quiet = not self.stream.ended and not self.stream.has_pending
         try:
             await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *headers]})
         except OSError:
             self.client_disconnected()
-        await self._write()
+        # With a comment the headers leave at once: a client that opens a stream waits for them.
+        await self._write(COMMENT if quiet else b"")
 
     def wake(self) -> None:
         """Write the pending events."""

@@ -563,7 +563,7 @@ class SessionEndpoint:
             session.join(response)
         request.drop_headers()
         try:
-            await response.run(request.receive, [], owner=self.open_responses, connection=request.connection)
+            await response.run([], owner=self.open_responses, connection=request.connection)
         finally:
             session.leave(response)
 

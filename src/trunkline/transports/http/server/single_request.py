@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from trunkline.errors import ConnectionLost, InsufficientScope
 from trunkline.protocol.error_codes import (
@@ -28,7 +28,7 @@ from trunkline.protocol.error_codes import (
 )
 from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
 from trunkline.transports.codec_errors import encode_each
-from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, UNAVAILABLE, Headers, HTTPException, Receive
+from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, UNAVAILABLE, Headers, HTTPException
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import ClientConnection, HttpRequest, send_response
@@ -51,17 +51,12 @@ STATUSES: Mapping[int, int] = MappingProxyType(
 )
 
 
-class _Cancellable(Protocol):
-    def cancel(self) -> Any: ...
-
-
 class SingleRequestTransport(Link):
     """The link of one HTTP request, and the owner of its response."""
 
     __slots__ = (
         "_answer",
         "_closed",
-        "_disconnect_watch",
         "_disconnected",
         "_failed",
         "_failure",
@@ -76,6 +71,7 @@ class SingleRequestTransport(Link):
         "_status",
         "_stream",
         "_waiter",
+        "_watched",
         "_withdrawn",
         "_work",
         "can_stream",
@@ -116,8 +112,9 @@ class SingleRequestTransport(Link):
         self._withdrawn = False
         #: Done once the form of the response is known.
         self._waiter: asyncio.Future[None] | None = None
-        #: Reports a disconnect, until cancelled; and for how many rounds of the clock the request has been open.
-        self._disconnect_watch: _Cancellable | None = None
+        #: The connection that reports a disconnect, if it is watched; and for how many rounds of the clock the request
+        #: has been open.
+        self._watched: ClientConnection | None = None
         self._rounds = -1
 
     # --- the link ----------------------------------------------------------------------------------------------------
@@ -222,8 +219,7 @@ class SingleRequestTransport(Link):
             self._request = None
             if self._closed:
                 self.receiver = None
-            if self._disconnect_watch is not None:
-                self._disconnect_watch.cancel()
+            self._stop_watching()
 
     async def _respond_with_stream(self, stream: EventStream, request: HttpRequest, headers: Headers) -> None:
         if stream.storing is not None:
@@ -234,14 +230,7 @@ class SingleRequestTransport(Link):
         elif self._sse_end is not None:
             await asyncio.wait([self._sse_end])
         elif self._stream is not None and (sse := self._open_sse(stream, request)) is not None:
-            watching = self._disconnect_watch is not None
-            await sse.run(
-                request.receive,
-                headers,
-                owner=self._open_responses,
-                disconnect_reported=watching,
-                connection=None if watching else request.connection,
-            )
+            await sse.run(headers, owner=self._open_responses, connection=request.connection)
 
     @property
     def succeeded(self) -> bool:
@@ -270,8 +259,9 @@ class SingleRequestTransport(Link):
         if self._rounds < 0:
             self._rounds = 0
             return True
-        if self._disconnect_watch is None and not self._decided:
-            self._disconnect_watch = self._watch_disconnect()
+        if self._watched is None and not self._decided and self._request is not None:
+            self._watched = self._request.connection
+            self._watched.add_disconnect_callback(self.client_disconnected)
             self._open_responses.start_clock()
         return False
 
@@ -283,18 +273,10 @@ class SingleRequestTransport(Link):
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def _watch_disconnect(self) -> _Cancellable:
-        assert self._request is not None
-        connection = self._request.connection
-        if connection is None:
-            return self._open_responses.spawn(self._receive_disconnect(self._request.receive))
-        connection.add_disconnect_callback(self.client_disconnected)
-        return _ConnectionWatch(connection, self)
-
-    async def _receive_disconnect(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.client_disconnected()
+    def _stop_watching(self) -> None:
+        if self._watched is not None:
+            self._watched.remove_disconnect_callback(self.client_disconnected)
+            self._watched = None
 
     def _work_stopped(self) -> None:
         """Handle the end of the work without an answer: the request was cancelled, or this task was.
@@ -385,14 +367,8 @@ class SingleRequestTransport(Link):
     def _write_alongside(self, stream: EventStream) -> None:
         """Start to write the stream while the work that fills it continues."""
         request = self._request
-        if request is None or (sse := self._open_sse(stream, request)) is None:
-            return
-        connection, watching = request.connection, self._disconnect_watch is not None
-        if connection is not None and not watching:
-            self._sse_end = sse.start([], owner=self._open_responses, connection=connection)
-        else:
-            writing = sse.run(request.receive, [], owner=self._open_responses, disconnect_reported=watching)
-            self._sse_end = asyncio.get_running_loop().create_task(writing, name="trunkline")
+        if request is not None and (sse := self._open_sse(stream, request)) is not None:
+            self._sse_end = sse.start([], owner=self._open_responses, connection=request.connection)
 
     def _open_sse(self, stream: EventStream, request: HttpRequest) -> SSEResponse | None:
         """Create the response that writes the stream; if too many are open, abort the request and return None."""
@@ -420,19 +396,6 @@ class HandshakeRequestTransport(SingleRequestTransport):
 
     def _status_of(self, error: ErrorResponse) -> int:
         return 200
-
-
-class _ConnectionWatch:
-    """A registered disconnect callback, which ``cancel`` removes."""
-
-    __slots__ = ("_connection", "_transport")
-
-    def __init__(self, connection: ClientConnection, transport: SingleRequestTransport) -> None:
-        self._connection = connection
-        self._transport = transport
-
-    def cancel(self) -> None:
-        self._connection.remove_disconnect_callback(self._transport.client_disconnected)
 
 
 def encoded(outbound: Outbound) -> bytes:

@@ -265,7 +265,7 @@ class SharedSessionEndpoint(SessionEndpoint):
                     await self._watch(owner, stream, session, event.ids)
             response = SSEResponse(stream, request.send)
             request.drop_headers()
-            await response.run(request.receive, [], owner=self.open_responses, connection=request.connection)
+            await response.run([], owner=self.open_responses, connection=request.connection)
         finally:
             session.shared_log.streams.pop(name, None)
             self._reading.get(owner, {}).pop(stream, None)
@@ -281,7 +281,7 @@ class SharedSessionEndpoint(SessionEndpoint):
         waiting = None if begun else self._worker.spawn(turn.wait())
         request.drop_headers()
         try:
-            await response.run(request.receive, [], owner=self.open_responses, connection=request.connection)
+            await response.run([], owner=self.open_responses, connection=request.connection)
         finally:
             if waiting is not None:
                 waiting.cancel()
