@@ -214,8 +214,8 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         "authenticator": authenticator,
     }
     use_store(server, given)
-    # What decides whether sessions are shared: other processes may serve the next request only with a common store.
-    if not server.has_shared_store:
+    # What decides whether sessions are in the store: without a common one, no other process could serve them.
+    if not server.shares_sessions:
         return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
     from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
 

@@ -141,8 +141,6 @@ class StateSeal:
 class StateKeeper:
     """Keeps states that are too large to send, and which nonces were used, in the store of a server."""
 
-    __slots__ = ("_limits", "_now", "_random", "_state")
-
     def __init__(
         self, state: ServerStore, *, limits: Limits, now: Callable[[], float], random: Callable[[int], bytes]
     ) -> None:
