@@ -302,7 +302,7 @@ async def test_a_mounted_server_uses_the_store_and_seal_of_the_root(revision: st
 
 
 async def test_values_in_a_file_survive_a_restart(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "state.sqlite"
+    file = tmp_path / "state.sqlite"
     before = shop(first_page, store=file)
     async with Client(before) as client:
         cart = await one(client, "create")
