@@ -101,7 +101,7 @@ class SharedWorker:
     ) -> None:
         """Prepare to join; ``now`` returns wall time.
 
-        ``connect`` and ``close`` are of whoever opened the store: it logs that it cannot be reached.
+        ``connect`` and ``close`` are those of whoever opened the store; that it cannot be reached is logged there.
         """
         self.store: Store = store
         self._connect = connect
