@@ -58,12 +58,15 @@ _DECODER = msgspec.msgpack.Decoder(HandleRecord)
 class HandleRecords:
     """Stores the records of handles until they expire."""
 
-    __slots__ = ("_limits", "_state")
+    __slots__ = ("_limits", "_share", "_state", "_total")
 
     def __init__(self, state: ServerStore, *, limits: Limits) -> None:
         """Use the store of a server; the limits hold for all of its workers together."""
         self._state = state
         self._limits = limits
+        self._total = IndexLimits(limits.handles, limits.handle_bytes)
+        #: The limits of one principal.
+        self._share = IndexLimits(limits.principal_handles, limits.principal_handle_bytes)
 
     async def create(self, key: str, record: HandleRecord) -> StoredHandle:
         """Store a new record.
@@ -132,12 +135,10 @@ class HandleRecords:
         return Index(handle.key, self._indexes(record.owner), weight=len(record.value), ttl=record.ttl)
 
     def _indexes(self, owner: str | None) -> dict[str, IndexLimits]:
-        limits = self._limits
-        indexes = {_ALL: IndexLimits(limits.handles, limits.handle_bytes)}
-        if owner is not None:
+        if owner is None:
             # Callers without a principal cannot be distinguished, so only the totals apply to them.
-            indexes[f"{_ALL}:{owner}"] = IndexLimits(limits.principal_handles, limits.principal_handle_bytes)
-        return indexes
+            return {_ALL: self._total}
+        return {_ALL: self._total, f"{_ALL}:{owner}": self._share}
 
     def _check_room(self, commit: Commit) -> None:
         if commit.full is None:

@@ -236,6 +236,9 @@ class HandleService:
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
+            # A new one is free: there is no wait to be limited.
+            await lock.acquire()
+            return lock
         try:
             async with asyncio.timeout(self._limits.handle_wait_seconds):
                 await lock.acquire()

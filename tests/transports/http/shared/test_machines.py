@@ -67,7 +67,7 @@ async def open_session(url: str) -> bool:
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something holds, for a bounded time."""
     async with asyncio.timeout(30):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110  what is observed has no event
             await asyncio.sleep(0.05)
 
 
