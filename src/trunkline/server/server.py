@@ -434,7 +434,7 @@ class Server(ComponentRegistry):
         return self.tasks
 
     def _share_tasks(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store, sealed, unless the server was given a backend for them."""
+        """Store tasks on a store, sealed."""
         self._task_store = store, seal
         if self.tasks is not None:
             self.tasks.share(store, seal)

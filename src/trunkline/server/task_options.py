@@ -71,7 +71,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a store.
+    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others.
     lease: float = 30.0
     #: Seconds that a client without tasks waits before it gets a job to poll (``slow_calls="poll"``).
     poll_after: float = 20.0
