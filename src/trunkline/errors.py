@@ -19,7 +19,7 @@
     │   ├── UnsupportedProtocolVersion    -32022
     │   ├── InsufficientScope             403     (with a challenge, over HTTP)
     │   ├── TooManyRequests               429     (names the limit, and when to retry)
-    │   └── StoreUnavailable          503     (what the workers share cannot be reached; retry later)
+    │   └── StoreUnavailable              503     (the store cannot be reached; retry later)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               messages can no longer be carried, or not in time
     │   ├── ConnectionLost
@@ -235,11 +235,11 @@ class TooManyRequests(RequestFailed):
 
 
 class StoreUnavailable(RequestFailed):
-    """What the workers of a server share cannot be reached now; requests that do not need it are still served."""
+    """The store of a server cannot be reached now; requests that do not need it are still served."""
 
     default_code = 503
     #: What callers read; the detail may name hosts and ports, and is for the log.
-    PUBLIC: ClassVar[str] = "What the workers of this server share cannot be reached now; try again"
+    PUBLIC: ClassVar[str] = "The store of this server cannot be reached now; try again"
 
     def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
         """Describe what failed, for the log; with a code, the error of another server that crossed the wire."""

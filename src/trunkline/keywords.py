@@ -1,4 +1,4 @@
-"""Keywords of FastMCP and the official SDK, translated to ours.
+"""Keywords of FastMCP and the official SDK, translated to ours; and earlier ones of our own.
 
 A keyword of another framework is one of three things here: another name of one of our options; without effect, which is
 a warning unless its value requests the behaviour that we have anyway; or not supported, which is a ``TypeError`` that
@@ -100,6 +100,7 @@ _WITHOUT_EFFECT: Mapping[Place, Mapping[str, _NoEffect]] = MappingProxyType(
 )
 
 _AUTH = "pass the scopes that a caller needs with scopes=[...], or hide it with visible="
+_STORE = 'everything that outlives a request is in the server\'s one store: write store="state.db" or store="redis://…"'
 _NOT_A_TOOL: Mapping[str, str] = MappingProxyType(
     {
         "auth": _AUTH,
@@ -123,6 +124,8 @@ _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
             "request_state_security": "pass the keys with state_keys=[...]",
             "cache_hints": "use cache_ttl_ms=, and ttl_ms= and cache_scope= on a resource",
             "auth_server_provider": "use auth=AuthorizationServer(...)",
+            "handles": _STORE,
+            "backplane": _STORE,
             "token_verifier": "use auth= with a verifier such as JWTVerifier(...)",
         },
         "tool": {"auth": _AUTH},
@@ -130,10 +133,11 @@ _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
         "resource": _NOT_A_TOOL,
         "http": {
             "middleware": "wrap the ASGI application in your middleware instead",
-            "event_store": "events are always kept, with store= on Redis; Limits(log_events=...) says how many",
+            "event_store": "events are always kept, in the store of the server; Limits(log_events=...) says how many",
             "retry_interval": "use retry_ms=",
             "transport_security": "use allowed_hosts= and allowed_origins=",
             "uvicorn_config": "use certfile= and keyfile=",
+            "backplane": _STORE,
         },
         "client": {
             "sampling_callback": "use sampling=, a function of the params alone",

@@ -9,7 +9,7 @@ from trunkline import Context, Server
 from trunkline.errors import ToolError
 from trunkline.extensions import TaskOptions
 
-server = Server("workshop", tasks=os.environ.get("TASKS_FILE"))
+server = Server("workshop", store=os.environ.get("TASKS_FILE"))
 waiting: list[asyncio.Event] = []
 decided: list[str] = []
 

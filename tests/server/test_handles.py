@@ -342,9 +342,9 @@ def test_a_parameter_that_cannot_be_a_handle_is_rejected(annotation: Any, messag
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handles", [None, "state.sqlite"], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("store", [None, "state.sqlite"], ids=["memory", "sqlite"])
 async def test_concurrent_edits_lose_nothing(
-    handles: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -358,7 +358,7 @@ async def test_concurrent_edits_lose_nothing(
         with cart.edit() as value:
             value.items = [*value.items, item]
 
-    server = shop(slowly, in_a_thread, handles=handles)
+    server = shop(slowly, in_a_thread, store=store)
     async with Client(server) as client:
         cart = await one(client, "create")
         calls = [
@@ -366,7 +366,7 @@ async def test_concurrent_edits_lose_nothing(
         ]
         await asyncio.gather(*(client.call_tool(*each) for each in calls))
         kept = await one(client, "show", cart=cart)
-    server.close()
+    await server.aclose()
     assert sorted(kept) == sorted(arguments["item"] for _, arguments in calls)
 
 

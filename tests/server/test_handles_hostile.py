@@ -19,7 +19,6 @@ from trunkline import Client, Context, Handle, Limits, Principal, Server
 from trunkline.errors import ToolError
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import decode
-from trunkline.server import MemoryHandleStore
 
 ADA, BEA = Principal(subject="ada", issuer="https://a.example"), Principal(subject="bea", issuer="https://a.example")
 REFUSED = [(True, f"cart: {INVALID}")]
@@ -94,7 +93,7 @@ async def test_a_handle_is_its_principals_own(stranger: Principal | None, make: 
 
 async def test_every_handle_that_is_not_valid_gets_the_same_answer() -> None:
     """Wrong, another type's, another principal's, expired, deleted: the caller learns nothing of which it was."""
-    server = shop(place, take, brief, handles=MemoryHandleStore())
+    server = shop(place, take, brief)
     async with reach(server, STATELESS) as peer:
         ada, bea = As(peer, ADA), As(peer, BEA)
         deleted = text(await ada.call("create"))
@@ -188,7 +187,7 @@ async def flood(ctx: Context, count: int, size: int = 0) -> int:
     return count
 
 
-@pytest.mark.parametrize("handles", [None, "state.sqlite"], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("store", [None, "state.sqlite"], ids=["memory", "sqlite"])
 @pytest.mark.parametrize(
     ("limits", "principal", "told"),
     [
@@ -200,7 +199,7 @@ async def flood(ctx: Context, count: int, size: int = 0) -> int:
     ids=["handles", "bytes", "principal-handles", "principal-bytes"],
 )
 async def test_a_full_store_names_its_limit(
-    handles: str | None,
+    store: str | None,
     limits: Limits,
     principal: Principal | None,
     told: str,
@@ -208,7 +207,7 @@ async def test_a_full_store_names_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    server = shop(flood, limits=limits, handles=handles)
+    server = shop(flood, limits=limits, store=store)
     async with reach(server, STATELESS) as peer:
         caller = As(peer, principal)
         cart = text(await caller.call("create"))
@@ -217,7 +216,7 @@ async def test_a_full_store_names_its_limit(
         shown = outcome(await caller.call("show", cart=cart))
         await caller.call("drop", cart=cart)
         freed = outcome(await caller.call("create"))
-    server.close()
+    await server.aclose()
     assert refused[0] is True
     assert told in refused[1]
     assert grown[0] is ("bytes" in told)

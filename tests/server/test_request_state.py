@@ -16,10 +16,14 @@ from hypothesis import strategies as st
 from msgspec import Raw, structs
 from msgspec.json import decode
 
-from trunkline.errors import ConfigError, InvalidParams
+from trunkline.errors import ConfigError, InvalidParams, StoreUnavailable
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.seal import Seal as TextSeal
 from trunkline.protocol.seal import read_keys
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, _UsedNonces, request_digest
+from trunkline.server import request_state
+from trunkline.server.request_state import RoundState, StateBinding, StateKeeper, StateSeal, request_digest
+from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.server_store import ServerStore
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
@@ -64,11 +68,19 @@ class Seal:
     def spend(self, nonce: str) -> bool:
         return done(self.inner.keeper.spend(nonce))
 
+    def nonce(self) -> str:
+        return done(self.inner.keeper.new_nonce())
+
+
+def memory_store(clock: Clock | None = None, contents: MemoryContents | None = None) -> MemoryEngine:
+    """Return an engine onto contents by a clock of their own, or those of another one."""
+    return MemoryEngine(contents or MemoryContents(now=clock or Clock(), random=os.urandom))
+
 
 def make_seal(*keys: bytes, server: str = "weather", limits: Limits | None = None, clock: Clock | None = None) -> Seal:
-    return Seal(
-        StateSeal(keys or (KEY,), server=server, limits=limits or Limits(), now=clock or Clock(), random=os.urandom)
-    )
+    clock = clock or Clock()
+    state = ServerStore(memory_store(clock), name=server, keys=keys or (KEY,))
+    return Seal(StateSeal(state, limits=limits or Limits(), now=clock, random=os.urandom))
 
 
 def some_state(**changes: Any) -> RoundState:
@@ -135,7 +147,8 @@ def refused(seal: Seal, text: str, binding: StateBinding = BINDING) -> InvalidPa
 
 
 def sealed_always_alike() -> str:
-    seal = Seal(StateSeal((KEY,), server="weather", limits=Limits(), now=Clock(), random=lambda count: bytes(count)))
+    seal = make_seal()
+    seal.inner.texts = TextSeal((KEY,), purpose=b"\x01", server="weather", random=bytes)
     return seal.seal(some_state(), binding=BINDING)
 
 
@@ -265,31 +278,50 @@ def test_a_state_larger_than_the_store_is_an_error() -> None:
         seal.seal(LARGE_STATE, binding=BINDING)
 
 
-def make_store(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
-    return StateStore(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
+def make_keeper(clock: Clock | None = None, **limits: Any) -> StateKeeper:
+    clock = clock or Clock()
+    state = ServerStore(memory_store(clock), name="weather", keys=[KEY])
+    return StateKeeper(state, limits=Limits(**limits), now=clock, random=os.urandom)
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1, [False, True, True, True]), (40, [False, False, True, True])])
-def test_the_oldest_entries_are_dropped_if_there_are_too_many_or_they_are_too_large(
-    size: int, kept: list[bool]
+def test_the_oldest_states_are_dropped_if_there_are_too_many_or_they_are_too_large(
+    size: int, kept: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = make_store()
-    names = [store.put(bytes([n]) * size, until=2e6) for n in range(4)]
-
-    assert [store.get(str(name)) == bytes([n]) * size for n, name in enumerate(names)] == kept
-
-
-def test_expired_entries_are_dropped_and_not_returned() -> None:
+    monkeypatch.setattr(request_state, "_STATES", 3)
     clock = Clock()
-    store = make_store(clock)
-    store.put(b"long", until=clock.time + 100)
-    short = store.put(b"short", until=clock.time + 1)
-    clock.time += 1
+    keeper = make_keeper(clock, message_bytes=100)
+    names = []
+    for number in range(4):
+        names.append(str(done(keeper.put(bytes([number]) * size))))
+        clock.time += 1
 
-    assert store.get(str(short)) is None
-    clock.time += 99
-    store.put(b"new", until=clock.time + 1)
-    assert len(store) == 1
+    assert [done(keeper.get(name)) == bytes([n]) * size for n, name in enumerate(names)] == kept
+
+
+def test_many_small_states_make_room_for_a_large_one() -> None:
+    clock = Clock()
+    keeper = make_keeper(clock, message_bytes=100)
+    names = [str(done(keeper.put(b"x" * 5))) for _ in range(20)]
+    large = done(keeper.put(b"y" * 100))
+
+    assert large is not None
+    assert done(keeper.get(large)) == b"y" * 100
+    assert [done(keeper.get(name)) for name in names] == [None] * 20
+
+
+def test_expired_states_are_not_returned_and_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_state, "_STATES", 2)
+    clock = Clock()
+    keeper = make_keeper(clock, state_seconds=60)
+    early = str(done(keeper.put(b"early")))
+    clock.time += 30
+    later = str(done(keeper.put(b"later")))
+    clock.time += 30
+
+    assert done(keeper.get(early)) is None
+    done(keeper.put(b"new"))
+    assert done(keeper.get(later)) == b"later"
 
 
 # --- Single use
@@ -298,20 +330,55 @@ def test_expired_entries_are_dropped_and_not_returned() -> None:
 def test_a_nonce_is_spent_once_for_as_long_as_its_state_can_live() -> None:
     clock = Clock()
     seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    first, second = seal.nonce(), seal.nonce()
 
-    assert (seal.spend("n1"), seal.spend("n2")) == (True, True)
+    assert (seal.spend(first), seal.spend(second)) == (True, True)
     clock.time += 59.9
-    assert not seal.spend("n1")
+    assert not seal.spend(first)
     clock.time += 0.1
-    assert seal.spend("n1")
+    assert seal.spend(first)
 
 
-def test_a_full_set_of_nonces_drops_none_and_accepts_none(caplog: pytest.LogCaptureFixture) -> None:
-    nonces = _UsedNonces(3)
+def test_a_full_set_of_nonces_drops_none_and_accepts_none(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_state, "_NONCES", 3)
+    clock = Clock()
+    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    nonces = [seal.nonce() for _ in range(4)]
 
-    assert [nonces.spend(name, now=0, until=60) for name in ("a", "b", "c", "d", "a")] == [True] * 3 + [False] * 2
+    assert [seal.spend(nonce) for nonce in (*nonces, nonces[0])] == [True] * 3 + [False] * 2
     assert "are rejected for now" in caplog.text
-    assert nonces.spend("d", now=60, until=120)
+    clock.time += 60
+    assert seal.spend(nonces[3])
+
+
+def test_a_nonce_of_an_earlier_generation_is_never_accepted() -> None:
+    """A store that lost writes no longer knows which nonces were used."""
+    contents = MemoryContents(now=Clock(), random=os.urandom)
+    state = ServerStore(memory_store(contents=contents), name="weather", keys=[KEY])
+    seal = Seal(StateSeal(state, limits=Limits(), now=Clock(), random=os.urandom))
+    nonce = seal.nonce()
+    contents.lose_writes()
+
+    assert not seal.spend(nonce)
+
+
+def test_without_its_store_a_state_is_sealed_and_cannot_be_spent() -> None:
+    """Most states may be used more than once: they need no store. Whether one was used before is unknown."""
+    contents = MemoryContents(now=Clock(), random=os.urandom)
+    contents.set_available(False)
+    state = ServerStore(memory_store(contents=contents), name="weather", keys=[KEY])
+    seal = Seal(StateSeal(state, limits=Limits(), now=Clock(), random=os.urandom))
+    opened = seal.open(seal.seal(some_state(nonce=""), binding=BINDING), binding=BINDING)
+
+    assert opened.round == 2
+    with pytest.raises(StoreUnavailable):
+        seal.spend(opened.nonce)
+    with pytest.raises(StoreUnavailable):
+        seal.seal(some_state(once={"page": "x" * 100_000}), binding=BINDING)
+    contents.set_available(True)
+    assert not seal.spend(opened.nonce)
 
 
 # --- Digests

@@ -1,4 +1,4 @@
-"""What callers read while what the workers share cannot be reached: one sentence, without hosts and ports."""
+"""What callers read while the store cannot be reached: one sentence, without hosts and ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 DETAIL = "Redis did not answer: Error 111 connecting to 127.0.0.1:16399. Connection refused."
-PUBLIC = "What the workers of this server share cannot be reached now; try again"
+PUBLIC = "The store of this server cannot be reached now; try again"
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])

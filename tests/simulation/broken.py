@@ -16,8 +16,8 @@ import msgspec
 from tests.simulation.store import Engine, SimulatedStore
 from trunkline.extensions.tasks import record, store_backend
 from trunkline.extensions.tasks.store_backend import StoreTaskBackend
+from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
-from trunkline.server.shared_state import SharedStateKeeper
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
@@ -240,8 +240,8 @@ def _states_per_worker(replace: Replace) -> None:
     async def get(self: Any, name: str) -> bytes | None:
         return kept.get(self, {}).get(name)
 
-    replace(SharedStateKeeper, "put", put)
-    replace(SharedStateKeeper, "get", get)
+    replace(StateKeeper, "put", put)
+    replace(StateKeeper, "get", get)
 
 
 def _single_use_per_worker(replace: Replace) -> None:
@@ -254,7 +254,7 @@ def _single_use_per_worker(replace: Replace) -> None:
         own.add(nonce)
         return not known
 
-    replace(SharedStateKeeper, "spend", spend)
+    replace(StateKeeper, "spend", spend)
 
 
 def _joined_silently(replace: Replace) -> None:

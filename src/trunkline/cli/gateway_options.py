@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from trunkline.cli.options import is_path
 from trunkline.cli.ui.output import print_notice
 from trunkline.errors import ConfigError
 from trunkline.host.authorization.approval import (
@@ -204,7 +205,6 @@ class _File(Struct, frozen=True, kw_only=True):
     search: _Search | None = None
     slow_calls: Literal["hold", "poll"] | None = None
     task_after: _Seconds | None = None
-    tasks_file: str | None = None
     wait: _Seconds | None = None
     starts: _Count | None = None
     workers: Annotated[int, Meta(ge=1, le=512)] | None = None
@@ -251,8 +251,10 @@ def read_gateway_file(path: str) -> GatewayFile:
         raise ConfigError(f"{path}: {error}") from error
     folder = os.path.dirname(os.path.abspath(path))
     options = {name: getattr(read, name) for name in _File.__struct_fields__ if name != "profile"}
-    for name in ("policy", "lock", "certfile", "keyfile", "tasks_file"):
+    for name in ("policy", "lock", "certfile", "keyfile"):
         options[name] = _relative_to(folder, options[name])
+    if is_path(options["store"]):
+        options["store"] = _relative_to(folder, options["store"])
     given = {name: value for name, value in options.items() if value is not None}
     return GatewayFile(given, {name: _profile(each, folder) for name, each in read.profile.items()})
 
@@ -281,6 +283,8 @@ def _check_known(path: str, table: Mapping[str, Any], kind: type[Struct], where:
                 _fail(
                     path, where + name, "a token may not be stored in the file; use --token or TRUNKLINE_GATEWAY_TOKEN"
                 )
+            if name == "tasks_file":
+                _fail(path, where + name, 'write store = "FILE", which keeps everything that outlives a request')
             near = nearest(name, known)
             hint = f'did you mean "{near}"?' if near else f"known keys: {', '.join(known)}"
             _fail(path, f"{where}{name[:60]}", f"unknown key; {hint}")

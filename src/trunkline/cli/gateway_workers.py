@@ -37,6 +37,7 @@ from trunkline.cli.gateway_runner import (
     state_changes_printed,
 )
 from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
+from trunkline.cli.options import is_path
 from trunkline.cli.ui.output import one_line, print_notice
 from trunkline.cli.ui.terminal import signal_handlers
 from trunkline.errors import ConfigError, TrunklineError
@@ -77,13 +78,14 @@ def run_gateway_workers(settings: GatewaySettings, count: int, store: str | None
     """
     if not hasattr(os, "fork"):
         raise ConfigError("--workers needs a system that can fork (Linux, macOS); here, leave it out")
-    if store is not None and not os.environ.get(_STATE_KEY, "").strip():
+    if store is None:
+        # A call may go on at another worker, which must open what the first one has sealed.
+        os.environ.setdefault(_STATE_KEY, secrets.token_hex(32))
+    elif not is_path(store) and not os.environ.get(_STATE_KEY, "").strip():
         raise ConfigError(
-            "--store needs a key that all machines share: set TRUNKLINE_STATE_KEY. "
+            "a store of several machines needs a key that all of them share: set TRUNKLINE_STATE_KEY. "
             'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
         )
-    # A call may go on at another worker, which must open what the first one has sealed.
-    os.environ.setdefault(_STATE_KEY, secrets.token_hex(32))
     resolved = resolve_inputs(settings.configuration)
     shared = _shared_options(settings.options)
     with ExitStack() as stack:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from trunkline.server.context import Context
     from trunkline.server.dependencies import Depends
     from trunkline.server.dispatch import CallNext, Middleware, ServerRequest
-    from trunkline.server.handle_stores import HandleStore, MemoryHandleStore, SqliteHandleStore, StoredHandle
     from trunkline.server.handles import BlockingHandle, Handle
     from trunkline.server.http import AsgiOptions, HttpOptions
     from trunkline.server.listing import VisibilityFilter
@@ -89,13 +88,11 @@ __all__ = [
     "Exchange",
     "File",
     "Handle",
-    "HandleStore",
     "HandlerAborted",
     "HttpOptions",
     "Image",
     "Limits",
     "ListenAddress",
-    "MemoryHandleStore",
     "Message",
     "Middleware",
     "ModelChoice",
@@ -119,8 +116,6 @@ __all__ = [
     "ServerOptions",
     "ServerRequest",
     "Session",
-    "SqliteHandleStore",
-    "StoredHandle",
     "Subscriber",
     "TaskOptions",
     "TaskSettings",
@@ -175,12 +170,6 @@ if not TYPE_CHECKING:
             "trunkline.server.context": ("Context",),
             "trunkline.server.dependencies": ("Depends",),
             "trunkline.server.dispatch": ("CallNext", "Middleware", "ServerRequest"),
-            "trunkline.server.handle_stores": (
-                "HandleStore",
-                "MemoryHandleStore",
-                "SqliteHandleStore",
-                "StoredHandle",
-            ),
             "trunkline.server.handles": ("BlockingHandle", "Handle"),
             "trunkline.server.http": ("AsgiOptions", "HttpOptions"),
             "trunkline.server.listing": ("VisibilityFilter",),

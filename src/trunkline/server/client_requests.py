@@ -290,7 +290,7 @@ def _require_elicitor(server: Server, exchange: Exchange, method: str, capabilit
             # Served without its handshake, see `serve_alone` of the HTTP sessions: what it declared is not known.
             raise MissingCapability(
                 f"This server keeps no session for clients of revision {revision.name}, so {method} cannot be sent to "
-                "them. It can if it is started with a store, or with one worker and without stateless_http",
+                "them. It can if its workers share a store, or if there is one worker and sessions are not turned off",
                 capability=capability,
             )
         raise MissingCapability(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,10 +23,11 @@ from msgspec import Raw, Struct
 
 from trunkline.connection import Exchange
 from trunkline.errors import HandleConflict, InvalidHandle
-from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
+from trunkline.protocol.seal import InvalidSeal, sealed_length
 from trunkline.protocol.serving import RequestStore
 from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import caller_identity
+from trunkline.server.handle_records import HandleRecord, HandleRecords, StoredHandle
 from trunkline.server.handle_values import PREFIX_CHARACTERS, ValueCodec, codec_of, is_immutable
 from trunkline.server.handles import BlockingHandle, Handle
 from trunkline.server.validation_errors import InvalidArguments
@@ -33,12 +35,12 @@ from trunkline.server.validation_errors import InvalidArguments
 if TYPE_CHECKING:
     from trunkline.protocol.limits import Limits
     from trunkline.server.blocking_context import BlockingContext
-    from trunkline.server.handle_stores import HandleStore
     from trunkline.server.handles import HandleParameter
     from trunkline.server.registry import Listed
     from trunkline.server.server import Server
+    from trunkline.store.server_store import ServerStore
 
-__all__ = ["HandleService", "OpenHandle", "bind_handles", "create_handle", "make_service"]
+__all__ = ["HandleService", "OpenHandle", "bind_handles", "create_handle"]
 
 _log = logging.getLogger("trunkline")
 
@@ -55,15 +57,6 @@ _FIXED = (
 )
 
 
-class _Stored(Struct, frozen=True, array_like=True):
-    """The stored data of a handle."""
-
-    ttl: float
-    #: Whether the value was immutable when it was created.
-    fixed: bool
-    value: Raw
-
-
 class _Sealed(Struct, frozen=True, array_like=True):
     """The sealed data of a handle."""
 
@@ -77,21 +70,21 @@ class _Sealed(Struct, frozen=True, array_like=True):
 class OpenHandle(Generic[T]):
     """A handle that a call has created or opened: its value, and the methods to change it."""
 
-    __slots__ = ("_editing", "_key", "_service", "_ttl", "_version", "codec", "id", "value")
+    __slots__ = ("_editing", "_service", "_stored", "codec", "id", "value")
 
     def __init__(
-        self, id: str, value: T, codec: ValueCodec[T], *, service: HandleService, stored: tuple[str, float, int] | None
+        self, id: str, value: T, codec: ValueCodec[T], *, service: HandleService, stored: StoredHandle | None
     ) -> None:
-        """Create the handle; ``stored`` has the key, the time to live and the version, or None for a sealed value."""
+        """Create the handle; ``stored`` is None for a value that cannot be changed."""
         self.id: str = id
-        #: The last known value and its version.
+        #: The last known value.
         self.value: T = value
         self.codec: ValueCodec[T] = codec
         self._service = service
-        self._key: str | None
-        self._key, self._ttl, self._version = stored or (None, 0.0, 0)
-        #: The lock and the version of a running edit.
-        self._editing: tuple[asyncio.Lock, int] | None = None
+        #: The record of the last known value.
+        self._stored = stored
+        #: The lock of a running edit, and the record that it began with.
+        self._editing: tuple[asyncio.Lock, StoredHandle] | None = None
 
     async def begin_edit(self) -> T:
         """Wait until no other call edits the value, and return the currently stored value.
@@ -99,10 +92,10 @@ class OpenHandle(Generic[T]):
         Raises:
             InvalidHandle, HandleConflict, TypeError, RuntimeError: see ``Handle.edit``.
         """
-        key = self._changeable()
+        key = self._changeable().key
         lock = await self._service.lock(key)
         try:
-            value, _, version = await self._service.load(key, self.codec)
+            value, stored = await self._service.load(key, self.codec)
             if is_immutable(value):
                 raise TypeError(f"a {self.codec.name} cannot be changed in place: use set() instead of edit()")
         except BaseException as error:
@@ -110,7 +103,7 @@ class OpenHandle(Generic[T]):
             if isinstance(error, InvalidSeal):
                 raise InvalidHandle(_INVALID) from None
             raise
-        self._editing = lock, version
+        self._editing = lock, stored
         return value
 
     async def save_edit(self, value: T) -> None:
@@ -130,9 +123,10 @@ class OpenHandle(Generic[T]):
         Raises:
             InvalidHandle, HandleConflict, TypeError, RuntimeError: see ``Handle.set``.
         """
-        lock = await self._service.lock(self._changeable())
+        lock = await self._service.lock(self._changeable().key)
         try:
-            await self._save(value, self._version)
+            # Not before: a call may set the same handle twice at once.
+            await self._save(value, self._changeable())
         finally:
             lock.release()
 
@@ -142,27 +136,23 @@ class OpenHandle(Generic[T]):
         Raises:
             TypeError: the handle cannot be deleted.
         """
-        await self._service.store.delete(self._changeable())
+        await self._service.records.delete(self._changeable())
 
-    def _changeable(self) -> str:
-        if self._key is None:
+    def _changeable(self) -> StoredHandle:
+        if self._stored is None:
             raise TypeError(_FIXED)
         if self._editing is not None:
             raise RuntimeError("this handle is being edited in this call: leave the block of edit() first")
-        return self._key
+        return self._stored
 
-    async def _save(self, value: T, version: int) -> None:
-        assert self._key is not None
-        store = self._service.store
-        if not await store.save(self._key, _stored(self.codec, value, self._ttl), version=version, ttl=self._ttl):
-            if await store.load(self._key) is None:
+    async def _save(self, value: T, before: StoredHandle) -> None:
+        records = self._service.records
+        saved = await records.save(before, self.codec.write(value))
+        if saved is None:
+            if await records.load(before.key) is None:
                 raise InvalidHandle(_INVALID)
             raise HandleConflict("Another call changed this value at the same time, so nothing was saved. Try again.")
-        self.value, self._version = value, version + 1
-
-
-def _stored(codec: ValueCodec[T], value: T, ttl: float, *, fixed: bool = False) -> bytes:
-    return msgspec.json.encode(_Stored(ttl, fixed, Raw(codec.write(value))))
+        self.value, self._stored = value, saved
 
 
 # --- all handles of a server -----------------------------------------------------------------------------------------
@@ -171,24 +161,15 @@ def _stored(codec: ValueCodec[T], value: T, ttl: float, *, fixed: bool = False) 
 class HandleService:
     """Creates and opens the handles of a server, and of the servers mounted in it."""
 
-    __slots__ = ("_limits", "_locks", "_now", "_seal", "close", "known_kinds", "store")
+    __slots__ = ("_limits", "_locks", "_now", "_seal", "_state", "known_kinds", "records")
 
-    def __init__(
-        self,
-        store: HandleStore,
-        seal: Seal | None,
-        *,
-        limits: Limits,
-        now: Callable[[], float],
-        close: Callable[[], None],
-    ) -> None:
-        """Create the service with a store, and with a seal unless all values are stored; ``now`` returns wall time."""
-        self.store: HandleStore = store
-        #: Closes the store, if it was opened for this server.
-        self.close: Callable[[], None] = close
+    def __init__(self, state: ServerStore, *, limits: Limits, now: Callable[[], float] = time.time) -> None:
+        """Create the service with the store and the keys of a server; ``now`` returns wall time."""
+        self.records: HandleRecords = HandleRecords(state, limits=limits)
         #: The types of which a handle has been created.
         self.known_kinds: set[str] = set()
-        self._seal = seal
+        self._state = state
+        self._seal = state.seal_for(_PURPOSE)
         self._limits = limits
         self._now = now
         #: By key: the lock of a value that is being changed. It exists while a call holds or awaits it.
@@ -201,48 +182,48 @@ class HandleService:
 
         Raises:
             HandleStoreFull: a limit of the store is reached.
+            StoreUnavailable: nothing can be stored now.
             TypeError: the value does not match the type.
         """
         fixed = not stored and is_immutable(value)
         data = codec.write(value)
-        if fixed and self._seal is not None and len(data) <= self._limits.sealed_handle_bytes:
+        if fixed and len(data) <= self._limits.sealed_handle_bytes:
+            await self._state.load_keys()
             plain = msgspec.json.encode(_Sealed(self._now() + ttl, Raw(data)))
             text = codec.prefix + _SEALED + self._seal.seal(plain, binding=_binding(codec, identity))
             return OpenHandle(text, value, codec, service=self, stored=None)
         text = codec.prefix + _STORED + secrets.token_urlsafe(_TOKEN_BYTES)
-        key = _key(text, codec, identity)
         owner = None if identity is None else blake2b(identity.encode(), digest_size=16).hexdigest()
-        await self.store.create(key, _stored(codec, value, ttl, fixed=fixed), owner=owner, ttl=ttl)
-        return OpenHandle(text, value, codec, service=self, stored=None if fixed else (key, ttl, 1))
+        handle = await self.records.create(_key(text, codec, identity), HandleRecord(data, owner, ttl, fixed))
+        return OpenHandle(text, value, codec, service=self, stored=None if fixed else handle)
 
     async def open(self, text: str, codec: ValueCodec[T], *, identity: str | None) -> OpenHandle[T]:
         """Open a handle of a caller.
 
         Raises:
             InvalidHandle: it is not one of this type and caller, or has expired; the log has the reason, if known.
+            StoreUnavailable: it cannot be read now.
         """
         try:
             if text.startswith(codec.prefix + _SEALED):
-                return self._unseal(text, codec, identity)
-            key = _key(text, codec, identity)
-            value, stored, version = await self.load(key, codec)
+                return await self._unseal(text, codec, identity)
+            value, handle = await self.load(_key(text, codec, identity), codec)
         except (InvalidSeal, InvalidArguments) as reason:
             _log.info("a handle of type %s was rejected: %s", codec.name, reason)
             raise InvalidHandle(_INVALID) from None
-        return OpenHandle(text, value, codec, service=self, stored=None if stored.fixed else (key, stored.ttl, version))
+        return OpenHandle(text, value, codec, service=self, stored=None if handle.record.fixed else handle)
 
-    async def load(self, key: str, codec: ValueCodec[T]) -> tuple[T, _Stored, int]:
-        """Return the value stored under a key, its stored data, and its version.
+    async def load(self, key: str, codec: ValueCodec[T]) -> tuple[T, StoredHandle]:
+        """Return the value stored under a key, and its record.
 
         Raises:
             InvalidSeal: there is none, or it can no longer be decoded.
         """
-        found = await self.store.load(key)
-        if found is None:
+        handle = await self.records.load(key)
+        if handle is None:
             raise InvalidSeal("nothing is stored under it for this type and caller")
         try:
-            stored = msgspec.json.decode(found.data, type=_Stored)
-            return codec.read(stored.value), stored, found.version
+            return codec.read(Raw(handle.record.value)), handle
         except (InvalidArguments, msgspec.DecodeError) as error:
             raise InvalidSeal(f"what is stored does not match the type: {error}") from error
 
@@ -255,6 +236,9 @@ class HandleService:
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
+            # A new one is free: there is no wait to be limited.
+            await lock.acquire()
+            return lock
         try:
             async with asyncio.timeout(self._limits.handle_wait_seconds):
                 await lock.acquire()
@@ -262,9 +246,10 @@ class HandleService:
             raise HandleConflict("Other calls are changing this value, so nothing was saved. Try again.") from None
         return lock
 
-    def _unseal(self, text: str, codec: ValueCodec[T], identity: str | None) -> OpenHandle[T]:
-        if self._seal is None or len(text) > PREFIX_CHARACTERS + sealed_length(self._limits.sealed_handle_bytes + 64):
-            raise InvalidSeal("this server seals no handles, or none of this length")
+    async def _unseal(self, text: str, codec: ValueCodec[T], identity: str | None) -> OpenHandle[T]:
+        if len(text) > PREFIX_CHARACTERS + sealed_length(self._limits.sealed_handle_bytes + 64):
+            raise InvalidSeal("this server seals no handles of this length")
+        await self._state.load_keys()
         sealed = text.removeprefix(codec.prefix + _SEALED)
         contents = msgspec.json.decode(self._seal.open(sealed, binding=_binding(codec, identity)), type=_Sealed)
         if contents.until <= self._now():
@@ -281,33 +266,6 @@ def _key(text: str, codec: ValueCodec[Any], identity: str | None) -> str:
     digest = blake2b(_binding(codec, identity), digest_size=32)
     digest.update(b"\0" + text.encode(errors="surrogatepass"))
     return digest.hexdigest()
-
-
-def make_service(server: Server) -> HandleService:
-    """Create the service of a server, with the store that its options name."""
-    import os
-    import time
-
-    from trunkline.server.handle_stores import MemoryHandleStore, SqliteHandleStore
-
-    given = server.handle_option
-    close: Callable[[], None] = _do_nothing
-    if given is None:
-        store: HandleStore = MemoryHandleStore(limits=server.limits)
-    elif isinstance(given, str | os.PathLike):
-        store = SqliteHandleStore(given, limits=server.limits)
-        close = store.close
-    else:
-        store = given
-    # A generated key ends with the process: sealed handles would become invalid before those in a store that outlives
-    # the process or is shared by several.
-    seals = given is None or server.has_state_keys
-    seal = server.seal.texts.for_purpose(_PURPOSE) if seals else None
-    return HandleService(store, seal, limits=server.limits, now=time.time, close=close)
-
-
-def _do_nothing() -> None:
-    """Do nothing: the store is not ours, or ends with the process."""
 
 
 # --- for contexts and functions --------------------------------------------------------------------------------------

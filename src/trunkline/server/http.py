@@ -31,9 +31,19 @@ if TYPE_CHECKING:
     from trunkline.protocol.rate_limit import RateLimit
     from trunkline.server.server import Server
     from trunkline.store.interface import Store
+    from trunkline.store.server_store import StoreOption
     from trunkline.transports.http.server.rate_limits import RequestLimiter
 
-__all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "check_options", "make_endpoint", "run_http", "run_options"]
+__all__ = [
+    "AsgiOptions",
+    "HttpOptions",
+    "ServerAcceptor",
+    "check_options",
+    "make_endpoint",
+    "run_http",
+    "run_options",
+    "use_store",
+]
 
 log = logging.getLogger("trunkline")
 
@@ -61,8 +71,8 @@ class AsgiOptions(TypedDict, total=False):
     auth: ServerAuth | None
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
-    #: What several workers share: the URL of a Redis or Valkey server.
-    store: str | None
+    #: The store of the server for this run: the path of an SQLite file, or the URL of a Redis or Valkey server.
+    store: StoreOption
     #: How many requests one caller may send: ``RateLimit(per_second=10, burst=20)``, or text such as ``10/s``.
     rate_limit: RateLimit | str | None
 
@@ -203,16 +213,24 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         "limits": server.limits,
         "authenticator": authenticator,
     }
-    if (store := given.get("store")) is None:
+    use_store(server, given)
+    # What decides whether sessions are in the store: without a common one, no other process could serve them.
+    if not server.shares_sessions:
         return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
     from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
 
-    worker = make_worker(server, store)
+    worker = make_worker(server)
     acceptor = SharedServerAcceptor(server, worker, auth)
     limiter = _limiter(given, worker.store)
     shared = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
     acceptor.on_start = shared.start
     return shared
+
+
+def use_store(server: Server, options: Mapping[str, Any]) -> None:
+    """Let a server use the store of a run instead of the one in its definition."""
+    if options.get("store") is not None:
+        server.state.use(options["store"])
 
 
 def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | None:
@@ -250,10 +268,9 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
     run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    if "connections" not in run and isinstance(given.get("store"), str):
-        from trunkline.server.shared_sessions import check_store
-
-        await check_store(server, given["store"])
+    use_store(server, given)
+    if server.has_shared_store:
+        await server.state.start()
     endpoint = make_endpoint(server, path, given)
     if server.metrics is not None:
         server.metrics.endpoints.append(endpoint)

@@ -109,7 +109,7 @@ class ReplaceableServer:
         for old in retiring.values():
             # Again, because a task that is cancelled before its first step does nothing.
             await _stop(old)
-        self.server.close()
+        await self.server.aclose()
 
     def _retire(self, old: Server, running: _RunningRequests) -> None:
         async def wait() -> None:
@@ -155,12 +155,9 @@ def _take_over(old: Server, new: Server) -> None:
     """Move the connections, subscriptions and keys of a server to another one."""
     # Listeners stay attached to the hub that they know; what the old server reports from now on reaches no client.
     new.hub, old.hub = old.hub, ChangeHub()
-    if new._state_keys == old._state_keys:
-        # Calls that wait for an answer of their caller are resumed by the new server.
-        new._seal = old.seal
-    if new.handle_option is None and old.handle_option is None:
-        # Values stored by the old server stay valid.
-        new._handles = old.handles
+    if new.state.take_over(old.state):
+        # What the old server stored and sealed stays valid: handles, tasks, calls that wait for an answer.
+        new._state, new._seal, new._handles = old.state, old.seal, old.handles
     for holder in tuple(old._held):
         if isinstance(holder, Connection) and isinstance(holder.service, ServerConnection):
             holder.service.replace_server(new)

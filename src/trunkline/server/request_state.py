@@ -1,25 +1,30 @@
 """Request state: the state of a call between its rounds, sealed so that the client can neither read nor change it.
 
 The state is sealed with its expiry and its binding (method, params, principal). The caller gets the same error for any
-invalid state; the log has the reason. State that is too large to send is kept, and only its sealed name is sent: in
-this process, or where all workers of the server reach it. This module knows nothing of handlers and requests to the
-caller; clock and randomness are passed in.
+invalid state; the log has the reason. State that is too large to send is kept in the store of the server, and only its
+sealed name is sent. Whether a state that may be used once was used before is known only there, so such a call fails
+while the store cannot be reached. This module knows nothing of handlers and requests to the caller; clock and
+randomness are passed in.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from trunkline.errors import InvalidParams
+from trunkline.errors import InvalidParams, StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 
-__all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "StateStore", "request_digest"]
+if TYPE_CHECKING:
+    from trunkline.store.interface import Store
+    from trunkline.store.server_store import ServerStore
+
+__all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "request_digest"]
 
 _log = logging.getLogger("trunkline")
 
@@ -28,6 +33,10 @@ _PURPOSE = b"\x01"
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.
 _PER_ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
+#: The most large states that are kept at once; the oldest make room for new ones, at most so many for one.
+_STATES, _DROPPED = 1024, 64
+#: The most used nonces that are kept: each for 15 minutes, so 290 single-use calls a second, and about 80 MB.
+_NONCES = 2**18
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -62,46 +71,20 @@ class _Contents(Struct, frozen=True, array_like=True):
     state: RoundState
 
 
-class StateKeeper(Protocol):
-    """Stores what is not sent to the client: states that are too large, and which nonces were used.
-
-    Each method may raise ``StoreUnavailable`` if the storage is outside of this process.
-    """
-
-    async def new_nonce(self) -> str:
-        """Return a nonce that no other state has."""
-
-    async def put(self, contents: bytes) -> str | None:
-        """Store contents for as long as states are valid, and return their name; None if there is no room for them."""
-
-    async def get(self, name: str) -> bytes | None:
-        """Return the contents stored under a name; None if they were never stored, or are gone."""
-
-    async def spend(self, nonce: str) -> bool:
-        """Mark a nonce as used; return False if it has been used already, or cannot be recorded."""
-
-
 class StateSeal:
     """Seals the state of calls and opens the states that clients return."""
 
-    __slots__ = ("_limits", "_now", "keeper", "texts")
+    __slots__ = ("_limits", "_now", "_state", "keeper", "texts")
 
     def __init__(
-        self,
-        keys: Sequence[bytes],
-        *,
-        server: str,
-        limits: Limits,
-        now: Callable[[], float],
-        random: Callable[[int], bytes],
+        self, state: ServerStore, *, limits: Limits, now: Callable[[], float], random: Callable[[int], bytes]
     ) -> None:
-        """Use the given keys: the first seals, and all of them open. ``now`` returns wall time in seconds."""
-        #: Seals request states; the seals of other purposes are derived from it.
-        self.texts: Seal = Seal(keys, purpose=_PURPOSE, server=server, random=random)
+        """Use the keys and the store of a server. ``now`` returns wall time in seconds."""
+        self._state = state
+        self.texts: Seal = state.seal_for(_PURPOSE)
         self._limits = limits
         self._now = now
-        #: Replaced if the server shares its state with other workers.
-        self.keeper: StateKeeper = _LocalKeeper(limits, now=now, random=random)
+        self.keeper: StateKeeper = StateKeeper(state, limits=limits, now=now, random=random)
 
     async def seal(self, state: RoundState, *, binding: StateBinding) -> str:
         """Return the sealed text of a state, valid for this binding only.
@@ -120,6 +103,7 @@ class StateSeal:
             if name is None:
                 raise InvalidParams("The responses of this call are too large to keep.")
             plain = msgspec.json.encode(name)
+        await self._state.load_keys()
         return self.texts.seal(plain)
 
     async def open(self, text: str, *, binding: StateBinding) -> RoundState:
@@ -138,11 +122,12 @@ class StateSeal:
     async def _open(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
             raise InvalidSeal("it is too long for a state of this server")
+        await self._state.load_keys()
         contents = _decode(self.texts.open(text), _Contents | str)
         if isinstance(contents, str):
             stored = await self.keeper.get(contents)
             if stored is None:
-                raise InvalidSeal("it is no longer stored, or is stored in another process")
+                raise InvalidSeal("it is no longer stored")
             contents = _decode(stored, _Contents)
         if contents.until <= self._now():
             raise InvalidSeal("it has expired")
@@ -153,110 +138,91 @@ class StateSeal:
         return state
 
 
-class _LocalKeeper:
-    """Keeps states and used nonces in this process."""
-
-    __slots__ = ("_now", "_random", "_seconds", "_store", "_used")
-
-    def __init__(self, limits: Limits, *, now: Callable[[], float], random: Callable[[int], bytes]) -> None:
-        self._now = now
-        self._random = random
-        self._seconds = limits.state_seconds
-        self._store = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
-        self._used = _UsedNonces()
-
-    async def new_nonce(self) -> str:
-        return self._random(16).hex()
-
-    async def put(self, contents: bytes) -> str | None:
-        return self._store.put(contents, until=self._now() + self._seconds)
-
-    async def get(self, name: str) -> bytes | None:
-        return self._store.get(name)
-
-    async def spend(self, nonce: str) -> bool:
-        now = self._now()
-        return self._used.spend(nonce, now=now, until=now + self._seconds)
-
-
-class StateStore:
-    """Stores state that is too large to send, under random names, until it expires; bounded in number and size."""
-
-    __slots__ = ("_bytes", "_entries", "_max_bytes", "_max_entries", "_now", "_random")
+class StateKeeper:
+    """Keeps states that are too large to send, and which nonces were used, in the store of a server."""
 
     def __init__(
-        self,
-        *,
-        now: Callable[[], float],
-        random: Callable[[int], bytes],
-        max_bytes: int,
-        max_entries: int = 1024,
+        self, state: ServerStore, *, limits: Limits, now: Callable[[], float], random: Callable[[int], bytes]
     ) -> None:
-        """Create an empty store."""
+        """Use the store of a server."""
+        self._state = state
+        self._limits = limits
         self._now = now
         self._random = random
-        self._max_bytes = max_bytes
-        self._max_entries = max_entries
-        self._entries: dict[str, tuple[float, bytes]] = {}
-        self._bytes = 0
 
-    def __len__(self) -> int:
-        """Return the number of entries, including expired ones that were not dropped yet."""
-        return len(self._entries)
+    async def new_nonce(self) -> str:
+        """Return a nonce; it names the generation of the store, since whether it was used is known only there."""
+        try:
+            generation = (await self._state.ready()).generation
+        except StoreUnavailable:
+            # Most states may be used more than once, and need no store.
+            generation = ""
+        return f"{generation}.{self._random(16).hex()}"
 
-    def put(self, contents: bytes, *, until: float) -> str | None:
-        """Store contents and return their name; None if they exceed the whole store. The oldest entries make room."""
-        if len(contents) > self._max_bytes:
+    async def put(self, contents: bytes) -> str | None:
+        """Store contents for as long as states are valid, and return their name; None if they are too large.
+
+        Raises:
+            StoreUnavailable: nothing can be stored now.
+        """
+        from trunkline.store.interface import Index, IndexLimits, Put
+
+        store, seal, seconds = await self._state.ready(), self._state.seal, self._limits.state_seconds
+        # The names are in the order of their time, so that the oldest is found first.
+        name = f"{int(self._now() * 1000):012x}-{self._random(16).hex()}"
+        data = contents if seal is None else seal.seal(contents, binding=name.encode()).encode()
+        room = {"states": IndexLimits(members=_STATES, weight=self._limits.message_bytes)}
+        if len(data) > self._limits.message_bytes:
             return None
-        name = self._random(16).hex()
-        self._entries[name] = (until, contents)
-        self._bytes += len(contents)
-        self._make_room()
-        return name
+        for _ in range(_DROPPED):
+            steps = Put(f"state:{name}", data, seconds), Index(name, room, weight=len(data), ttl=seconds)
+            if (await store.commit(*steps)).done:
+                return name
+            await self._drop_oldest(store)
+        return None
 
-    def get(self, name: str) -> bytes | None:
-        """Return the contents of a name; None if they have expired, were dropped, or never existed."""
-        self._make_room()
-        until, contents = self._entries.get(name, (0.0, None))
-        return contents if until > self._now() else None
+    @staticmethod
+    async def _drop_oldest(store: Store) -> None:
+        from trunkline.store.interface import Delete, Index
 
-    def _make_room(self) -> None:
-        now = self._now()
-        while self._entries:
-            oldest = next(iter(self._entries))
-            until, contents = self._entries[oldest]
-            fits = len(self._entries) <= self._max_entries and self._bytes <= self._max_bytes
-            if fits and until > now:
-                return
-            del self._entries[oldest]
-            self._bytes -= len(contents)
+        for name in await store.members("states", limit=1):
+            await store.commit(Delete(f"state:{name}"), Index(name, {}, ["states"]))
 
+    async def get(self, name: str) -> bytes | None:
+        """Return the contents stored under a name; None if they were never stored, or are gone.
 
-class _UsedNonces:
-    """Records used nonces for as long as their states are valid.
+        Raises:
+            StoreUnavailable: they cannot be read now.
+        """
+        data, seal = await (await self._state.ready()).get(f"state:{name}"), self._state.seal
+        if data is None or seal is None:
+            return data
+        try:
+            return seal.open(data.decode(), binding=name.encode())
+        except (InvalidSeal, UnicodeDecodeError):
+            return None
 
-    When it is full, no more nonces are accepted: dropping one would let a state be used twice.
-    """
+    async def spend(self, nonce: str) -> bool:
+        """Mark a nonce as used on all workers; return False if it was used already, or cannot be recorded.
 
-    __slots__ = ("_max_entries", "_until")
+        When too many are recorded, no more are accepted: dropping one would let a state be used twice.
 
-    def __init__(self, max_entries: int = 65536) -> None:
-        self._max_entries = max_entries
-        self._until: dict[str, float] = {}
+        Raises:
+            StoreUnavailable: it is unknown now whether the nonce was used.
+        """
+        from trunkline.store.interface import Index, IndexLimits, Put
 
-    def spend(self, nonce: str, *, now: float, until: float) -> bool:
-        while self._until:
-            oldest = next(iter(self._until))
-            if self._until[oldest] > now:
-                break
-            del self._until[oldest]
-        if nonce in self._until:
+        store, seconds = await self._state.ready(), self._limits.state_seconds
+        if nonce.partition(".")[0] != store.generation:
+            # A store that lost writes no longer knows which earlier nonces were used.
             return False
-        if len(self._until) >= self._max_entries:
-            _log.warning("single-use states are rejected for now: %d are recorded already", len(self._until))
-            return False
-        self._until[nonce] = until
-        return True
+        commit = await store.commit(
+            Put(f"nonce:{nonce}", b"", seconds, only_if_absent=True),
+            Index(nonce, {"nonces": IndexLimits(members=_NONCES)}, ttl=seconds),
+        )
+        if commit.full is not None:
+            _log.warning("single-use states are rejected for now: %d are recorded already", _NONCES)
+        return commit.done
 
 
 def request_digest(method: str, params: bytes | Raw | None) -> str:

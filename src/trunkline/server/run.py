@@ -161,7 +161,7 @@ def _blocking_calls_reported(seconds: float) -> Iterator[None]:
 
 
 async def _run_transport(server: Server, transport: str | None, given: Mapping[str, object]) -> None:
-    given = _translated(given)
+    given = dict(_translated(given))
     if transport in _HTTP:
         try:
             await _http(server, transport, given)
@@ -170,6 +170,8 @@ async def _run_transport(server: Server, transport: str | None, given: Mapping[s
         return
     if transport not in ("stdio", None):
         raise ConfigError(f"the transport {transport!r} is unknown; use one of stdio, {', '.join(_HTTP)}")
+    if (store := given.pop("store", None)) is not None:
+        server.state.use(store)  # type: ignore[arg-type]  # checked when it is opened
     if given:
         raise TypeError(f"the stdio transport has no option {', '.join(sorted(given))}{_nearest(given)}")
     if sys.platform == "win32":
@@ -183,6 +185,8 @@ async def _run_transport(server: Server, transport: str | None, given: Mapping[s
         log.warning(
             "%s has auth=, which applies over HTTP; over stdio the user of this process is the caller", server.name
         )
+    if server.has_shared_store:
+        await server.state.start()
     link = StdioLink.claim(server.limits)
     if server.metrics is not None:
         link.count_bytes(server.metrics.received, server.metrics.sent)

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
     from trunkline.server.handle_service import HandleService
-    from trunkline.server.handle_stores import HandleStore
     from trunkline.server.http import AsgiOptions, HttpOptions, ServerAcceptor
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
     from trunkline.store.interface import Store
+    from trunkline.store.server_store import ServerStore
     from trunkline.telemetry.requests import RequestTelemetry
     from trunkline.transports.http.server.endpoint import Endpoint
 
@@ -76,6 +76,7 @@ class Server(ComponentRegistry):
     """A server that offers tools, prompts and resources to any client, in every revision of the protocol."""
 
     #: Created on first use.
+    _state: ServerStore | None = None
     _handles: HandleService | None = None
     _seal: StateSeal | None = None
     #: Observes requests: metrics, spans, log lines; None as long as nothing does.
@@ -118,9 +119,8 @@ class Server(ComponentRegistry):
         #: The scopes that imply others.
         self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
         self.http_options: dict[str, Any] = http_options(options)
-        self._state_keys = options.get("state_keys")
-        #: Where the values behind handles are stored: an SQLite file, a store, or None for this process.
-        self.handle_option: str | os.PathLike[str] | HandleStore | None = options.get("handles")
+        #: The options of the store: where it is, and the keys of what is sealed.
+        self._store_options = options.get("store"), options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or REVISION_NAMES)
         self._lifespan = None if lifespan is None else _make_lifespan(lambda: lifespan(self))
@@ -303,14 +303,14 @@ class Server(ComponentRegistry):
             self.tasks.close()
         if self._pool is not None:
             self._pool.close()
-        if self._handles is not None:
-            self._handles.close()
 
     async def aclose(self) -> None:
-        """Close the server, and wait until running tasks are stopped and their files released."""
+        """Close the server, and wait until running tasks are stopped and the store is closed."""
         self.close()
         if self.tasks is not None:
             await self.tasks.aclose()
+        if self._state is not None:
+            await self._state.aclose()
 
     # --- notifications -----------------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class Server(ComponentRegistry):
         return self.tasks
 
     def _share_tasks(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store, sealed, unless the server was given a backend for them."""
+        """Store tasks on a store, sealed."""
         self._task_store = store, seal
         if self.tasks is not None:
             self.tasks.share(store, seal)
@@ -443,30 +443,43 @@ class Server(ComponentRegistry):
         return self._use_tasks().tools
 
     @property
+    def state(self) -> ServerStore:
+        """The store of everything that outlives a request, and the server's keys; created on first use."""
+        if self._state is None:
+            from trunkline.store.server_store import ServerStore
+
+            option, keys = self._store_options
+            self._state = ServerStore(option, name=self.name, keys=keys)
+        return self._state
+
+    @property
+    def has_shared_store(self) -> bool:
+        """Whether other processes may use the store too: any but the memory of this one."""
+        return (self._store_options[0] is not None) if self._state is None else self._state.is_shared
+
+    @property
+    def shares_sessions(self) -> bool:
+        """Whether other processes may serve the next request of a session."""
+        return self.has_shared_store
+
+    @property
     def seal(self) -> StateSeal:
-        """Seals and opens request state; the keys are configured, or created on first use."""
+        """Seals and opens request state; created on first use."""
         if self._seal is None:
             import time
 
-            from trunkline.protocol.seal import read_keys
             from trunkline.server.request_state import StateSeal
 
-            keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
-            self._seal = StateSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)
+            self._seal = StateSeal(self.state, limits=self.limits, now=time.time, random=os.urandom)
         return self._seal
-
-    @property
-    def has_state_keys(self) -> bool:
-        """Whether the keys are configured; otherwise they were generated, and end with the process."""
-        return self._state_keys is not None or bool(os.environ.get("TRUNKLINE_STATE_KEY", "").strip())
 
     @property
     def handles(self) -> HandleService:
         """The handle service, also of servers mounted in this one; created on first use."""
         if self._handles is None:
-            from trunkline.server.handle_service import make_service
+            from trunkline.server.handle_service import HandleService
 
-            self._handles = make_service(self)
+            self._handles = HandleService(self.state, limits=self.limits)
         return self._handles
 
     async def read(self, exchange: Exchange, uri: str) -> t.ReadResourceResult:

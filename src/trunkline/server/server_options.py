@@ -20,10 +20,9 @@ from trunkline.timers import Clock
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.extensions.tasks.backend import TaskBackend
     from trunkline.protocol.extension_definition import Extension
-    from trunkline.server.handle_stores import HandleStore
     from trunkline.server.task_options import TaskSettings
+    from trunkline.store.server_store import StoreOption
 
 __all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
 
@@ -49,7 +48,7 @@ class ServerOptions(TypedDict, total=False):
     tools: Sequence[Callable[..., Any]]
     experimental: Mapping[str, Any] | None
     extensions: Mapping[str, Any] | Sequence[Extension] | None
-    tasks: TaskSettings | TaskBackend | str | os.PathLike[str] | None
+    tasks: TaskSettings | None
     skills: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     capabilities: Sequence[str]
     revisions: Sequence[str] | None
@@ -62,7 +61,7 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    handles: str | os.PathLike[str] | HandleStore | None
+    store: StoreOption
     auth: ServerAuth
     implied_scopes: Mapping[str, Sequence[str]]
     resource: str
@@ -141,12 +140,24 @@ def _check(options: Mapping[str, Any]) -> None:
     unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
     if unknown:
         raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")
-    if isinstance(options.get("tasks"), bool):
-        raise ConfigError("tasks= says where tasks are stored; which tools run as tasks is said with task=True on each")
-    handles = options.get("handles")
-    is_store = all(hasattr(handles, name) for name in ("create", "load", "save", "delete"))
-    if handles is not None and not is_store and not isinstance(handles, str | os.PathLike):
-        raise ConfigError("handles= must be the path of an SQLite file, or a store with the methods of HandleStore")
+    _check_storage(options)
+
+
+def _check_storage(options: Mapping[str, Any]) -> None:
+    tasks, store = options.get("tasks"), options.get("store")
+    if tasks is not None:
+        from trunkline.server.task_options import TaskSettings
+
+        if not isinstance(tasks, TaskSettings):
+            raise ConfigError(
+                "tasks= takes TaskSettings(...). Which tools run as tasks is said with task=True on each; where tasks "
+                "are stored, with everything else, by store=, such as store='state.db'"
+            )
+    if store is not None and not isinstance(store, str | os.PathLike):
+        from trunkline.store.interface import Store
+
+        if not isinstance(store, Store):
+            raise ConfigError("store= must be the path of an SQLite file, or a URL such as redis://HOST:6379/0")
 
 
 def _check_functions(lifespan: object, middleware: object) -> None:

@@ -2,7 +2,7 @@
 
 Changes are announced: the listen streams of this worker hear of them at once, those of other workers when the
 announcement arrives. The sessions of handshake clients hear of every change by its announcement, also of this worker's
-own, so that each hears of it once, wherever and whenever it listens. Loaded only if there is a store.
+own, so that each hears of it once, wherever and whenever it listens. Loaded only if other processes may use the store.
 """
 
 from __future__ import annotations
@@ -18,31 +18,26 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.connection import Connection
-from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Session
 from trunkline.protocol.downgrade import adapt_params
-from trunkline.protocol.seal import Seal
 from trunkline.server.context import wants_level
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.http import ServerAcceptor
-from trunkline.server.shared_state import share_state
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
-from trunkline.store.interface import Store
-from trunkline.store.open import open_store
 from trunkline.transports.http.server.shared.facts import SessionIds
 from trunkline.transports.http.server.shared.worker import SharedWorker
 from trunkline.transports.link import AcceptedConnection, Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
+    from trunkline.protocol.seal import Seal
     from trunkline.server.server import Server
+    from trunkline.store.interface import Store
     from trunkline.types.json_values import JsonInput
 
-__all__ = ["SharedServerAcceptor", "check_store", "make_worker"]
+__all__ = ["SharedServerAcceptor", "make_worker"]
 
 _PURPOSE = b"\x03"
-#: For how long after the last start of a worker others must have its keys: a month.
-_KEYS_SECONDS = 30 * 24 * 3600.0
 #: The lists that may have changed if announcements are missing.
 _LISTS = ("tools", "prompts", "resources")
 
@@ -55,49 +50,33 @@ class _Announcement(Struct, frozen=True, array_like=True):
     params: bytes = b""
 
 
-def make_worker(server: Server, store: str | Store) -> SharedWorker:
-    """Return the worker of a server that shares sessions through a store.
+def make_worker(server: Server) -> SharedWorker:
+    """Return the worker of a server that shares sessions through its store.
 
     Raises:
-        ConfigError: the URL is not valid, or the server's keys end with the process.
+        ConfigError: the store cannot be opened, or needs a key that is not configured.
     """
-    if not server.has_state_keys:
-        raise ConfigError(
-            "a store needs a key that all workers share: set TRUNKLINE_STATE_KEY, or pass state_keys=. "
-            'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
-        )
-    opened = open_store(store, name=server.name) if isinstance(store, str) else store
+    state = server.state
+    state.check()
+    store = state.store
     return SharedWorker(
-        opened, SessionIds(_seal(server), now=time.time, random=os.urandom), now=time.time, random=os.urandom
+        store,
+        SessionIds(state.seal_for(_PURPOSE), now=time.time, random=os.urandom),
+        now=time.time,
+        random=os.urandom,
+        connect=lambda: state.connect(store),
+        close=lambda: state.close(store),
     )
 
 
-def _seal(server: Server) -> Seal:
-    return server.seal.texts.for_purpose(_PURPOSE)
-
-
-async def check_store(server: Server, url: str) -> None:
-    """Check before anything is served that a store can be reached, and that its other workers have our keys.
-
-    Raises:
-        ConfigError: it cannot be reached, or the keys differ.
-    """
-    make_worker(server, url)
-    store, seal = open_store(url, name=server.name), _seal(server)
-    try:
-        await store.connect()
-        found = await store.get("keys")
-        if found is not None and not seal.is_own(found.decode()):
-            raise ConfigError(
-                f"another worker of the server {server.name!r} uses this store with other keys: set the same "
-                "TRUNKLINE_STATE_KEY (or state_keys=) on every machine"
-            )
-        # Sealed anew with the first key at each start: after a rotation the old key can be removed.
-        await store.put("keys", seal.seal(b"keys").encode(), ttl=_KEYS_SECONDS)
-    except StoreUnavailable as error:
-        raise ConfigError(f"the store cannot be reached: {error.message}") from error
-    finally:
-        await store.aclose()
+def _share(server: Server, worker: SharedWorker, auth: object) -> None:
+    """Let the tasks of a server, and its authentication, keep what several workers need in their store."""
+    store, seal = worker.store, server.state.keys
+    server._share_tasks(store, seal)
+    for part in (auth, getattr(auth, "binding", None)):
+        share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
+        if share is not None:
+            share(store, seal)
 
 
 class SharedServerAcceptor(ServerAcceptor):
@@ -110,7 +89,7 @@ class SharedServerAcceptor(ServerAcceptor):
         super().__init__(server)
         self._worker = worker
         self._auth = auth
-        share_state(server, worker, auth)
+        _share(server, worker, auth)
         self._relay: _Relay | None = None
         #: Called with the first link.
         self.on_start: Callable[[], None] = lambda: None
@@ -146,7 +125,7 @@ class SharedServerAcceptor(ServerAcceptor):
     def replace_server(self, server: Server) -> None:
         """Accept links on behalf of another server."""
         super().replace_server(server)
-        share_state(server, self._worker, self._auth)
+        _share(server, self._worker, self._auth)
         self._attach_relay()
 
     async def release(self) -> None:

@@ -1,6 +1,6 @@
 """The metrics of the stores of a process: what each has counted, read when the metrics are requested.
 
-Without a store they have no samples. No label has the name of a key, a session or a caller.
+An engine that counts nothing, such as memory, has no samples. No label has the name of a key, a session or a caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class StoreMetrics:
     def __init__(self, registry: MetricsRegistry) -> None:
         """Register the metrics."""
         self._operations = registry.counter(
-            "trunkline_store_operations_total", "Operations on what the workers share, by outcome.", ("outcome",)
+            "trunkline_store_operations_total", "Operations on the store, by outcome.", ("outcome",)
         )
         self._seconds = registry.counter(
             "trunkline_store_operation_seconds_total", "Seconds that these operations took together."
@@ -29,7 +29,7 @@ class StoreMetrics:
             "trunkline_store_reconnects_total", "How often it could be reached again after it could not."
         )
         self._reachable = registry.gauge(
-            "trunkline_store_reachable", "1 if every worker reaches what the workers share.", merge="min"
+            "trunkline_store_reachable", "1 if every worker reaches the store.", merge="min"
         )
         self._last = registry.gauge(
             "trunkline_store_last_success_time_seconds",
@@ -37,19 +37,23 @@ class StoreMetrics:
             merge="min",
         )
 
-    def collect(self, stores: Sequence[Store]) -> None:
-        """Read what stores have counted."""
-        found = [(each, stats) for each in stores if isinstance(stats := getattr(each, "stats", None), StoreStats)]
-        if not found:
+    def collect(self, stores: Sequence[Store | None]) -> None:
+        """Read what stores have counted; None for one that is not open."""
+        counted = [
+            (store, stats)
+            for store in stores
+            if store is not None and isinstance(stats := getattr(store, "stats", None), StoreStats)
+        ]
+        if not counted:
             for metric in (self._operations, self._seconds, self._reconnects, self._reachable, self._last):
                 metric.values = {}
             return
-        counts = [each for _, each in found]
+        counts = [stats for _, stats in counted]
         self._operations.values = {
             ("ok",): sum(each.done for each in counts),
             ("error",): sum(each.failed for each in counts),
         }
         self._seconds.values = {(): sum(each.seconds for each in counts)}
         self._reconnects.values = {(): sum(each.reconnects for each in counts)}
-        self._reachable.set(int(all(each.available for each, _ in found)))
+        self._reachable.set(int(all(store.available for store, _ in counted)))
         self._last.set(min(each.last_success for each in counts))

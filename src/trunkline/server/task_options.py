@@ -16,9 +16,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
-    import os
-
-    from trunkline.extensions.tasks.backend import TaskBackend, TaskLimits
+    from trunkline.extensions.tasks.backend import TaskLimits
     from trunkline.protocol.caller import Caller, Session
     from trunkline.protocol.seal import Seal
     from trunkline.server.server import Server
@@ -66,8 +64,6 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
 class TaskSettings(Struct, frozen=True, kw_only=True):
     """The settings for the tasks of a server."""
 
-    #: The path of an SQLite file, or a backend; None stores tasks in memory.
-    backend: str | os.PathLike[str] | TaskBackend | None = None
     limits: TaskLimits | None = None
     #: The maximum time to live in seconds that a caller may request for a finished task.
     max_ttl: float = 7 * 24 * 3600.0
@@ -75,7 +71,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a store.
+    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others.
     lease: float = 30.0
     #: Seconds that a client without tasks waits before it gets a job to poll (``slow_calls="poll"``).
     poll_after: float = 20.0
@@ -128,7 +124,7 @@ class TaskService(Protocol):
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
 
     def share(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store from now on, sealed, unless the server was given a backend."""
+        """Store tasks on a store from now on, sealed."""
 
     async def leave(self) -> None:
         """Stop the running tasks that other workers can take over; called before the store is closed."""
@@ -163,13 +159,13 @@ def task_options(given: object) -> TaskOptions | None:
     raise TypeError(f'task= must be True, "required" or TaskOptions(...), not {given!r}')
 
 
-def task_settings(given: object) -> TaskSettings:
-    """Parse ``tasks=`` of a server: settings, a path or a backend.
+def task_settings(given: TaskSettings | None) -> TaskSettings:
+    """Return the settings of a server's tasks; None for those without any.
 
     Raises:
         ConfigError: ``slow_calls`` or ``lease`` has an invalid value.
     """
-    settings = given if isinstance(given, TaskSettings) else TaskSettings(backend=given)  # type: ignore[arg-type]
+    settings = given or TaskSettings()
     if settings.slow_calls not in ("hold", "poll"):
         raise ConfigError(f'slow_calls={settings.slow_calls!r} is unknown; use "hold" or "poll"')
     if not settings.lease > 0:

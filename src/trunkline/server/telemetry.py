@@ -108,7 +108,7 @@ class ServerMetrics:
         self._sessions.set(sum(isinstance(each, ServerConnection) and each.session is not None for each in listeners))
         self._streams.set(sum(isinstance(each, SubscriptionStream) for each in listeners), ("listen",))
         self._streams.set(sum(len(each.open_responses.streams) for each in self.endpoints), ("sse",))
-        self._store.collect([each.worker.store for each in self.endpoints if each.worker is not None])
+        self._store.collect([server.state.opened for server in self.servers if server.has_shared_store])
         states: dict[tuple[str, ...], float] = {}
         for server in self.servers:
             for state in () if server.tasks is None else server.tasks.states():

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import ConfigError
-from trunkline.server.http import check_options, run_options
+from trunkline.server.http import check_options, run_options, use_store
 from trunkline.store.local_process import LocalStore
 from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
@@ -68,9 +68,9 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
-    key = None if server.has_state_keys else secrets.token_hex(32)
+    key = None if server.state.has_keys else secrets.token_hex(32)
 
-    store = None if given.get("store") is not None else LocalStore(READY)
+    store = None if server.has_shared_store else LocalStore(READY)
 
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
@@ -120,12 +120,13 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     """Check what can be checked before any worker starts, and bind the sockets."""
     if given.get("certfile") is not None:
         check_certificate(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
-    if given.get("store") is not None:
-        from trunkline.server.shared_sessions import check_store
-
-        if not isinstance(given["store"], str):
-            raise ConfigError("with workers=, store= must be a URL: each worker opens its own connections")
-        await check_store(server, given["store"])
+    use_store(server, given)
+    if server.has_shared_store:
+        try:
+            await server.state.start()
+        finally:
+            # Each worker opens its own.
+            await server.state.aclose()
     return await bind(
         given.get("host", "127.0.0.1"),
         given.get("port", 8000),

@@ -77,9 +77,9 @@ async def test_a_gateway_that_ends_cancels_the_tasks_that_it_does_not_keep(
 
 @pytest.mark.parametrize("kind", ["optional", "never"])
 async def test_a_job_is_known_to_the_next_gateway_if_its_tasks_are_in_a_file(kind: str, tmp_path: Path) -> None:
-    site, tasks_file = Site("2026-07-28"), str(tmp_path / "tasks.sqlite")
+    site, store = Site("2026-07-28"), str(tmp_path / "tasks.sqlite")
     # Long enough for the server to answer with its task, before the call becomes a job.
-    options: dict[str, Any] = {"gateway": _options("poll", 1.0, tasks_file=tasks_file), "elicitation": _answer}
+    options: dict[str, Any] = {"gateway": _options("poll", 1.0, store=store), "elicitation": _answer}
     async with fronted({SERVER: site.server}, tmp_path, "2025-06-18", **options) as caller:
         job = (await caller.call_tool(f"{SERVER}__{kind}")).structured_content["job"]
     site.go.set()

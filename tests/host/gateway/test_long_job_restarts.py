@@ -58,7 +58,7 @@ async def _gateway(folder: Path) -> AsyncIterator[Any]:
     """Run the gateway of a folder as a process."""
     words = (
         *("-c", "servers.json", "--policy", "rules.toml", "--token", TOKEN),
-        *("--slow-calls", "poll", "--task-after", "0.05", "--tasks-file", "tasks.sqlite"),
+        *("--slow-calls", "poll", "--task-after", "0.05", "--store", "tasks.sqlite"),
     )
     process = gateway(*words, cwd=folder, env={"TRUNKLINE_HOME": str(folder / "home")})
     served = await asyncio.to_thread(process.__enter__)

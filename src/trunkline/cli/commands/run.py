@@ -10,7 +10,7 @@ import click
 
 from trunkline.cli.announcement import announce_address, announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.options import STORE, http_option, rate_limit_option, store_of_environment
+from trunkline.cli.options import http_option, rate_limit_option, store_of_environment, store_option
 from trunkline.cli.targets import load_installed_server, load_server
 from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress
@@ -30,6 +30,7 @@ Examples:
   trunkline run -m weather.server --http 8000 --reload
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
+  trunkline run weather.py --store weather.db
   trunkline run weather.py --http 8000 --workers 4 --store redis://127.0.0.1:6379/0
   trunkline run --compat server_for_fastmcp.py
   trunkline run --compat -m some_server --option
@@ -70,12 +71,7 @@ class _RunCommand(click.Command):
 )
 @click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Serve with N worker processes. Needs --http.")
-@click.option(
-    "--store",
-    metavar="URL",
-    help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
-    f"Also: {STORE}.",
-)
+@store_option
 @rate_limit_option
 @click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
 @metrics_option
@@ -137,7 +133,7 @@ def command(
         _check_stdio(given)
         server = _load(spec)
         announce_stdio(server, spec)
-        server.run("stdio", **_stdio_options(metrics))
+        server.run("stdio", **_stdio_options(metrics, store))
     else:
         _serve_http(_load(spec), {**given, "host": address.host, "port": address.port, "metrics": metrics})
     return Exit.OK
@@ -198,13 +194,14 @@ def _run_compat(arguments: Sequence[str]) -> int:
 def _check_stdio(given: Mapping[str, object]) -> None:
     """Reject options that would have no effect."""
     for name, value in given.items():
-        if value is not None:
+        if value is not None and name != "store":
             option = {"allowed_hosts": "allowed-host", "sse": "no-sse"}.get(name, name.replace("_", "-"))
             raise click.UsageError(f"--{option} needs --http.")
 
 
-def _stdio_options(metrics: str | None) -> dict[str, Any]:
-    return {} if metrics is None else {"metrics": metrics}
+def _stdio_options(metrics: str | None, store: object) -> dict[str, Any]:
+    options = {"metrics": metrics, "store": store}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _serve_http(server: Server, options: Mapping[str, object]) -> None:
@@ -222,10 +219,10 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         from trunkline.cli.ui.output import print_notice
 
         announce(origin)
-        if given.get("store") is None and server.http_options.get("store") is None:
+        if given.get("store") is None and not server.has_shared_store:
             print_notice(
                 f"{options['workers']} workers share sessions, handles and tasks until this process ends; to keep them "
-                "longer, or for several machines, give --store redis://..."
+                "longer, give --store FILE, or for several machines --store redis://..."
             )
 
     run_workers(server, "http", {**given, "started": started})
@@ -272,7 +269,7 @@ def _run_source(
         from trunkline.server.run import run_async
 
         announce_stdio(server, spec or f"-m {module}")
-        return run_async(server, "stdio", **_stdio_options(metrics))
+        return run_async(server, "stdio", **_stdio_options(metrics, given["store"]))
 
     if address is None:
         _check_stdio(given)

@@ -10,14 +10,15 @@ import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import (
-    STORE,
     approval_option,
     config_option,
     http_option,
+    is_path,
     policy_options,
     rate_limit_option,
     read_policy_options,
     store_of_environment,
+    store_option,
 )
 from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress, parse_listen_address
@@ -62,10 +63,10 @@ _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: Options that need ``--http``.
 _HTTP_ONLY = (
     *("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience"),
-    *("rate_limit", "workers", "store"),
+    *("rate_limit", "workers"),
 )
 #: Command-line options that the gateway has under the same names.
-_GATEWAY_OPTIONS = ("concurrent", "search", "slow_calls", "task_after", "tasks_file")
+_GATEWAY_OPTIONS = ("concurrent", "search", "slow_calls", "task_after")
 _WAIT_SECONDS = 4.0  # Some clients give up after five seconds.
 
 
@@ -104,9 +105,6 @@ _WAIT_SECONDS = 4.0  # Some clients give up after five seconds.
     help="Seconds after which a slow call becomes a task, or a job to poll; 0: at once. Default: 5.",
 )
 @click.option(
-    "--tasks-file", metavar="FILE", help="SQLite file for tasks, which then survive a restart. Default: in memory."
-)
-@click.option(
     "--wait",
     type=click.FloatRange(min=0),
     metavar="S",
@@ -121,12 +119,7 @@ _WAIT_SECONDS = 4.0  # Some clients give up after five seconds.
     metavar="N",
     help="Serve with N worker processes; each stdio server still runs once. Needs --http.",
 )
-@click.option(
-    "--store",
-    metavar="URL",
-    help="URL of the Redis server that several machines share: redis://HOST:PORT/DB. Needs TRUNKLINE_STATE_KEY. "
-    f"Also: {STORE}.",
-)
+@store_option
 @click.option(
     "--console",
     type=click.IntRange(0, 65535),
@@ -164,8 +157,10 @@ def command(
     settings = _settings(given, written, http=address is not None)
     _check_profile(profile, written.profiles, http=address is not None)
     configuration = _checked_configuration(config, written.profiles)
+    workers, store = settings.get("workers", 1), settings.get("store") or store_of_environment(address)
     options: dict[str, Any] = {
         **_limits(settings),
+        "store": store,
         "profiles": apply_approval(written.profiles, given["approval"]),
         "profile": profile,
         "metrics": settings.get("metrics"),
@@ -184,8 +179,7 @@ def command(
         verbose=given["verbose"] > 0,
         console=console,
     )
-    workers, store = settings.get("workers", 1), settings.get("store") or store_of_environment(address)
-    if address is None or (workers == 1 and store is None):
+    if address is None or (workers == 1 and (store is None or is_path(store))):
         run_gateway(whole)
         return Exit.OK
     if console is not None:

@@ -86,8 +86,7 @@ class Tasks:
         self.settings = settings
         self.now: Callable[[], float] = time.time
         self.limits: TaskLimits = settings.limits or TaskLimits()
-        self.backend: TaskBackend = open_backend(settings.backend, self.now)
-        self._owns_backend = settings.backend is None or isinstance(settings.backend, str | os.PathLike)
+        self.backend: TaskBackend = open_backend(None, self.now)
         #: Identifies this server, event loop and process in a shared backend.
         self.runner: str = ""
         #: The tools for clients without tasks.
@@ -106,8 +105,8 @@ class Tasks:
         self._unstored = 0
 
     def share(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store from now on, sealed, unless the server was given a backend."""
-        if self.settings.backend is None and getattr(self.backend, "store", None) is not store:
+        """Store tasks on a store from now on, sealed."""
+        if getattr(self.backend, "store", None) is not store:
             from trunkline.extensions.tasks.store_backend import StoreTaskBackend
 
             self.backend = StoreTaskBackend(store, seal, now=lambda: self.now(), lease=self.settings.lease)
@@ -524,7 +523,7 @@ class Tasks:
         self.runner = f"{os.getpid()}-{secrets.token_hex(8)}"
         if isinstance(self._others, OtherWorkers):
             self._others.start(self.runner)
-        elif not first or self.settings.backend is not None:
+        elif not first:
             self.spawn(take_over(self, self.runner))
 
     def resume(self, run: Run) -> None:
@@ -596,5 +595,4 @@ class Tasks:
         self.close()
         if self._chores:
             await asyncio.wait(tuple(self._chores))
-        if self._owns_backend:
-            await self.backend.aclose()
+        await self.backend.aclose()

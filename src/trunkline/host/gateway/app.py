@@ -98,8 +98,8 @@ class ServeOptions(TypedDict, total=False):
     slow_calls: SlowCalls
     #: Seconds after which a client of the tasks extension gets a task instead of waiting.
     task_after: float
-    #: An SQLite file that keeps tasks when the gateway is restarted.
-    tasks_file: str | None
+    #: The path of an SQLite file, which keeps tasks when the gateway is restarted.
+    store: str | None
     name: str
     certfile: str | None
     keyfile: str | None
@@ -135,6 +135,8 @@ async def serve(assembly: Assembly, options: ServeOptions, worker: WorkerLinks |
     try:
         if worker is not None:
             await worker.start(assembly.core, list(app.gateways))
+        elif options.get("store") is not None:
+            await asyncio.gather(*(gateway.state.start() for gateway in app.gateways))
         measured = options.get("metrics") if worker is None else worker.reports
         async with _measured(assembly, measured, app.gateways) as metrics:
             if metrics is not None:
@@ -291,7 +293,7 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: W
             allowed_origins=options.get("allowed_origins", ()),
             resource=options.get("resource") if name is None else None,
             rate_limit=options.get("rate_limit"),
-            store=None if worker is None else worker.share(gateway),  # type: ignore[arg-type]  # or an open one
+            store=None if worker is None else worker.share(gateway),
         )
         if worker is not None:
             # From here on the broker may have this worker announce changed lists, before it has served a request.
@@ -331,7 +333,7 @@ def _gateway(
 
 _SHARED = (
     *("approval", "per_minute", "concurrent", "search", "window_tokens", "share", "name"),
-    *("slow_calls", "task_after", "tasks_file"),
+    *("slow_calls", "task_after", "store"),
 )
 
 

@@ -110,6 +110,7 @@ class Gateway(Server):
             visible=self._visible,
             limits=limits,
             tasks=self.options.task_settings,
+            store=self.options.store,
         )
         self.core = core
         self.policy = policy
@@ -157,6 +158,12 @@ class Gateway(Server):
         await self._long_calls.aclose()
         await self.subscriptions.aclose()
         await self.sessions.aclose()
+        await self.state.aclose()
+
+    @property
+    def shares_sessions(self) -> bool:
+        """Whether other processes serve the sessions too: only among workers, which share what belongs to them."""
+        return self.sessions.is_shared
 
     # --- the catalog -------------------------------------------------------------------------------------------------
 

@@ -61,19 +61,13 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     task_after: float = 5.0
     #: Extensions whose methods have acts, so that the gateway can forward them.
     extensions: tuple[Extension, ...] = ()
-    #: An SQLite file that keeps tasks when the gateway is restarted; None keeps them in memory.
-    tasks_file: str | None = None
+    #: The path of an SQLite file, or the URL of the store; None keeps everything in memory.
+    store: str | None = None
 
     @property
     def task_settings(self) -> TaskSettings:
-        """How the gateway keeps and runs tasks."""
-        file = self.tasks_file
-        if file is not None and self.profile is not None:
-            # Each profile takes over only its own tasks.
-            file = f"{file}-{self.profile}"
-        return TaskSettings(
-            backend=file, slow_calls=self.slow_calls, poll_after=self.task_after, usual_poll=_USUAL_POLL
-        )
+        """How the gateway runs tasks."""
+        return TaskSettings(slow_calls=self.slow_calls, poll_after=self.task_after, usual_poll=_USUAL_POLL)
 
 
 class GatewaySessions:

@@ -134,7 +134,7 @@ class WorkerGateway(Gateway):
             task.add_done_callback(self._subscribing.discard)
 
     async def _admit(self, session: HostSession) -> None:
-        """Count a call against the limit of its caller, for all workers; without a store for this one alone.
+        """Count a call against the limit of its caller, for all workers; if the store is away, for this one alone.
 
         Raises:
             TooManyRequests: the caller made too many calls in the last minute.

@@ -6,6 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, open_stream
 from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
@@ -69,11 +70,11 @@ class WorkerLinks:
         Raises:
             ConfigError: the store cannot be reached, or other workers have other keys.
         """
-        from trunkline.server.shared_sessions import check_store
-
-        if self.url is not None:
-            for gateway in gateways:
-                await check_store(gateway, self.url)
+        try:
+            for gateway in gateways if self.url is not None else ():
+                await gateway.state.ready()
+        except StoreUnavailable as error:
+            raise ConfigError(f"the store cannot be reached: {error.message}") from error
         self._parked = ParkedElsewhere(self.open_store("trunkline/parked"), core.parking, random=os.urandom)
         await self._parked.start()
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import aiohttp
@@ -110,14 +111,15 @@ class WebClient:
         self.revision = POLLING
         self._streams: list[Stream] = []
 
-    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+    def headers(self, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        """Return the headers of a request."""
         head = {"accept": BOTH, "content-type": "application/json", "mcp-protocol-version": self.revision, **more}
         return {**head, "mcp-session-id": self.session} if self.session else head
 
     async def open(self, machine: Machine, capabilities: Mapping[str, Any] | None = None) -> None:
         """Open the session."""
         async with self.http.post(
-            machine.url, json=initialize(self.revision, capabilities), headers=self._headers({})
+            machine.url, json=initialize(self.revision, capabilities), headers=self.headers()
         ) as response:
             assert response.status == 200, await response.text()
             self.session = response.headers["mcp-session-id"]
@@ -125,18 +127,18 @@ class WebClient:
 
     async def post(self, machine: Machine, message: Any) -> tuple[int, Any]:
         """Post a message; return status and body."""
-        async with self.http.post(machine.url, json=message, headers=self._headers({})) as response:
+        async with self.http.post(machine.url, json=message, headers=self.headers()) as response:
             text = await response.text()
             return response.status, json.loads(text) if text.startswith("{") else text
 
     async def stream(self, machine: Machine, message: Any) -> Stream:
         """Post a request that is answered with a stream."""
-        return self._opened(await self.http.post(machine.url, json=message, headers=self._headers({})))
+        return self._opened(await self.http.post(machine.url, json=message, headers=self.headers()))
 
     async def get(self, machine: Machine, last: str | None = None) -> Stream:
         """Open the GET stream, or resume a stream."""
         more = {} if last is None else {"last-event-id": last}
-        return self._opened(await self.http.get(machine.url, headers=self._headers(more)))
+        return self._opened(await self.http.get(machine.url, headers=self.headers(more)))
 
     def _opened(self, response: aiohttp.ClientResponse) -> Stream:
         self._streams.append(Stream(response))
@@ -149,7 +151,7 @@ class WebClient:
 
     async def delete(self, machine: Machine) -> int:
         """End the session."""
-        async with self.http.delete(machine.url, headers=self._headers({})) as response:
+        async with self.http.delete(machine.url, headers=self.headers()) as response:
             return response.status
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.store.redis_server import RedisServer, needs_redis
-from tests.transports.http.serving_support import tool
-from tests.transports.http.shared.machines import KEY, Machine, machine, web_client
+from tests.transports.http.serving_support import initialize, tool
+from tests.transports.http.shared.machines import Machine, machine, web_client
 from tests.transports.http.shared.workers import ASKED, accepted, text
+from trunkline import Client
+from trunkline.errors import StoreUnavailable
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 pytestmark = needs_redis
 
@@ -43,17 +49,55 @@ async def test_a_session_of_one_machine_is_served_by_the_other(pair: Pair) -> No
         assert [(await client.post(each, tool("pid")))[0] for each in (pair[1], pair[0])] == [404, 404]
 
 
-@pytest.mark.parametrize(
-    ("url", "key", "words"),
-    [
-        pytest.param("redis://127.0.0.1:1/0", None, "TRUNKLINE_STATE_KEY", id="without a key"),
-        pytest.param("redis://127.0.0.1:1/0", KEY, "cannot be reached", id="without its Redis"),
-    ],
-)
-def test_a_machine_without_a_key_or_its_redis_refuses_to_start(url: str, key: str | None, words: str) -> None:
-    with machine(store=url, key=key, expect=False) as refused:
+def test_a_machine_without_a_key_refuses_to_start() -> None:
+    with machine(store="redis://127.0.0.1:1/0", key=None, expect=False) as refused:
         _, said = refused.process.communicate(timeout=30)
-        assert (refused.process.returncode, words in said) == (2, True)
+        assert (refused.process.returncode, "TRUNKLINE_STATE_KEY" in said) == (2, True)
+
+
+async def open_session(url: str) -> bool:
+    """Open a session and call a tool in it; return False if the store is not there."""
+    try:
+        async with Client(url, revision=NEWEST_HANDSHAKE.name) as client:
+            return (await client.call_tool("pid")).data > 0
+    except StoreUnavailable:
+        return False
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something holds, for a bounded time."""
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110  what is observed has no event
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_machine_starts_without_its_redis_and_serves_sessions_once_it_is_there(
+    own_redis: RedisServer, workers: int
+) -> None:
+    own_redis.stop()
+    with machine(store=own_redis.url, workers=workers) as one:
+        async with web_client() as web, web.http.post(one.url, json=initialize(), headers=web.headers()) as response:
+            assert (response.status, response.headers.get("retry-after")) == (503, "1")
+        async with Client(one.url, revision=NEWEST.name) as client:
+            # What needs no store is served.
+            assert (await client.call_tool("pid")).data
+            own_redis.start()
+            await until(partial(open_session, one.url))
+
+
+async def test_a_machine_with_other_keys_says_so_once_redis_is_there(own_redis: RedisServer, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def is_logged() -> bool:
+        return "uses this store with other keys" in log.read_text()
+
+    with machine(store=own_redis.url):
+        own_redis.pause()
+        with log.open("w") as stderr, machine(store=own_redis.url, key="66" * 32, stderr=stderr) as other:
+            own_redis.resume()
+            await until(is_logged)
+            assert not await open_session(other.url)
 
 
 def test_a_machine_with_another_key_refuses_to_start(own_redis: RedisServer) -> None:

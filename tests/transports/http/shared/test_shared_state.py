@@ -81,8 +81,13 @@ async def test_a_state_too_large_to_send_is_opened_at_another_worker(fleets: Fle
 async def test_stored_states_have_a_bound_over_all_workers(fleets: Fleets) -> None:
     async with fleets(2, limits=Limits(state_bytes=1000, message_bytes=10_000)) as workers:
         one, other = pair(workers)
-        await ask(one, "order", size=5000)
-        call = await modern(other.app, tool("order", size=5000), meta=ELICITS).whole()
+        first = await ask(one, "order", size=5000)
+        second = await ask(other, "order", size=5000)
+        # The oldest makes room.
+        call = await resume(other, answered(first, "order", "tea", size=5000)).whole()
+        assert "start the call again" in call.json["error"]["message"]
+        assert text(await resume(one, answered(second, "order", "tea", size=5000)).whole()) == "5000 tea"
+        call = await modern(one.app, tool("order", size=10_000), meta=ELICITS).whole()
         assert "too large to keep" in call.json["error"]["message"]
 
 

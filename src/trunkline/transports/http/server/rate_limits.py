@@ -46,7 +46,7 @@ class RequestLimiter:
         store: Store | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the limit; with a store it holds for all workers together."""
+        """Set the limit; with a store that the workers share it holds for all of them together."""
         self._limit = limit
         self._counts = RateCounts(limit)
         self._store = store

@@ -1,7 +1,7 @@
 """The facts of a handshake, and the session id that carries them.
 
 An id is sealed text: a client can neither read nor change it, and every worker with the same keys opens it without a
-look-up. Facts that would make it too long are stored in the store, and the id only names them.
+look-up. Facts that would make it too long are in the store, and the id only names them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SessionFacts(Struct, frozen=True, array_like=True):
     identity: tuple[str | None, str, str | None] | None = None
     client_info: Implementation | None = None
     capabilities: Mapping[str, Any] = {}
-    #: Whether the last four are stored in the store.
+    #: Whether the last four are in the store.
     stored: bool = False
 
     @property

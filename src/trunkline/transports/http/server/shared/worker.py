@@ -10,14 +10,14 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from trunkline.errors import StoreUnavailable
+from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.store.interface import Entry, Store, entry_position
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
 
@@ -90,10 +90,22 @@ class SharedWorker:
     """A worker that shares sessions with others."""
 
     def __init__(
-        self, store: Store, ids: SessionIds, *, now: Callable[[], float], random: Callable[[int], bytes]
+        self,
+        store: Store,
+        ids: SessionIds,
+        *,
+        now: Callable[[], float],
+        random: Callable[[int], bytes],
+        connect: Callable[[], Awaitable[None]],
+        close: Callable[[], Awaitable[None]],
     ) -> None:
-        """Prepare to join; ``now`` returns wall time."""
+        """Prepare to join; ``now`` returns wall time.
+
+        ``connect`` and ``close`` are those of whoever opened the store; that it cannot be reached is logged there.
+        """
         self.store: Store = store
+        self._connect = connect
+        self._close = close
         self.ids: SessionIds = ids
         self.now: Callable[[], float] = now
         #: The name of this worker: what follows it in the names of streams and requests is a number.
@@ -158,7 +170,7 @@ class SharedWorker:
         if left:
             await asyncio.wait(left, timeout=1.0)
         self._joined = False
-        await self.store.aclose()
+        await self._close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine as a task; a store that is gone ends it silently."""
@@ -171,7 +183,7 @@ class SharedWorker:
         warned = False
         while True:
             try:
-                await self.store.connect()
+                await self._connect()
                 await self._subscribe()
                 await self._register()
                 self._behind = True
@@ -181,10 +193,10 @@ class SharedWorker:
             except Exception as error:
                 # Whatever it is: a worker that stops trying would refuse all sessions for ever.
                 self._attempted.set()
-                if not warned:
-                    text = "sessions are not served until the store can be reached: %s"
-                    log.warning(text, error, exc_info=not isinstance(error, StoreUnavailable))
-                warned = True
+                if not warned and not isinstance(error, StoreUnavailable):
+                    expected = isinstance(error, ConfigError)
+                    log.error("sessions are not served: %s", error, exc_info=not expected)
+                    warned = True
                 await asyncio.sleep(_JOIN_PAUSE)
                 continue
             self._joined = True

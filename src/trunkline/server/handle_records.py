@@ -1,0 +1,154 @@
+"""The values of handles in the store of a server: records, their limits, and changes that are never overwritten.
+
+Keys are digests of handle, type and principal, so a store contains no usable handle, and the handle of another
+principal is not found. A record and its place in the indexes, which hold the limits, are written in one commit. Records
+are sealed unless only this user can read the store. This module knows neither handles nor the types of their values.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import HandleStoreFull
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.seal import InvalidSeal
+from trunkline.store.interface import Commit, Delete, Index, IndexLimits, Put
+from trunkline.store.server_store import ServerStore
+
+__all__ = ["HandleRecord", "HandleRecords", "StoredHandle"]
+
+#: The index of all handles, and the fields of `Limits` by the limits of an index.
+_ALL = "handles"
+_FIELDS = MappingProxyType({"members": "handles", "weight": "handle_bytes"})
+
+
+class HandleRecord(Struct, frozen=True, array_like=True):
+    """The stored value of a handle."""
+
+    #: The value as JSON.
+    value: bytes
+    #: A digest of the principal; None for callers without one.
+    owner: str | None
+    #: Seconds from the last change until it expires.
+    ttl: float
+    #: Whether the value was immutable when it was created.
+    fixed: bool = False
+    #: Counts the changes, so that two records of one value are never equal.
+    version: int = 1
+    #: The generation of the store. One that lost writes may have an older value than the one that was acknowledged.
+    generation: str = ""
+
+
+class StoredHandle(NamedTuple):
+    """A record, and the bytes that are stored for it: they must still be there when it is changed."""
+
+    key: str
+    record: HandleRecord
+    stored: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(HandleRecord)
+
+
+class HandleRecords:
+    """Stores the records of handles until they expire."""
+
+    __slots__ = ("_limits", "_share", "_state", "_total")
+
+    def __init__(self, state: ServerStore, *, limits: Limits) -> None:
+        """Use the store of a server; the limits hold for all of its workers together."""
+        self._state = state
+        self._limits = limits
+        self._total = IndexLimits(limits.handles, limits.handle_bytes)
+        #: The limits of one principal.
+        self._share = IndexLimits(limits.principal_handles, limits.principal_handle_bytes)
+
+    async def create(self, key: str, record: HandleRecord) -> StoredHandle:
+        """Store a new record.
+
+        Raises:
+            HandleStoreFull: a limit is reached; the message names it.
+            StoreUnavailable: nothing can be stored now.
+        """
+        store = await self._state.ready()
+        record = msgspec.structs.replace(record, generation=store.generation)
+        handle = self._encode(key, record)
+        self._check_room(await store.commit(Put(_name(key), handle.stored, record.ttl), self._indexed(handle)))
+        return handle
+
+    async def load(self, key: str) -> StoredHandle | None:
+        """Return the record of a key; None if there is none, or it has expired.
+
+        Raises:
+            StoreUnavailable: it cannot be read now.
+        """
+        store = await self._state.ready()
+        stored = await store.get(_name(key))
+        if stored is None:
+            return None
+        seal = self._state.seal
+        try:
+            record = _DECODER.decode(stored if seal is None else seal.open(stored.decode(), binding=key.encode()))
+        except (InvalidSeal, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return StoredHandle(key, record, stored) if record.generation == store.generation else None
+
+    async def save(self, handle: StoredHandle, value: bytes) -> StoredHandle | None:
+        """Replace the value of a record; return None if it was changed or deleted since, or has expired.
+
+        Raises:
+            HandleStoreFull: a limit is reached; the message names it.
+            StoreUnavailable: nothing can be stored now.
+        """
+        store = await self._state.ready()
+        before = handle.record
+        if before.generation != store.generation:
+            return None
+        record = msgspec.structs.replace(before, value=value, version=before.version + 1)
+        changed = self._encode(handle.key, record)
+        written = Put(_name(handle.key), changed.stored, record.ttl, handle.stored)
+        commit = await store.commit(written, self._indexed(changed))
+        self._check_room(commit)
+        return changed if commit.done else None
+
+    async def delete(self, handle: StoredHandle) -> None:
+        """Remove a record, if it is there.
+
+        Raises:
+            StoreUnavailable: nothing can be removed now.
+        """
+        store = await self._state.ready()
+        indexes = tuple(self._indexes(handle.record.owner))
+        await store.commit(Delete(_name(handle.key)), Index(handle.key, {}, indexes))
+
+    def _encode(self, key: str, record: HandleRecord) -> StoredHandle:
+        data, seal = _ENCODER.encode(record), self._state.seal
+        return StoredHandle(key, record, data if seal is None else seal.seal(data, binding=key.encode()).encode())
+
+    def _indexed(self, handle: StoredHandle) -> Index:
+        record = handle.record
+        return Index(handle.key, self._indexes(record.owner), weight=len(record.value), ttl=record.ttl)
+
+    def _indexes(self, owner: str | None) -> dict[str, IndexLimits]:
+        if owner is None:
+            # Callers without a principal cannot be distinguished, so only the totals apply to them.
+            return {_ALL: self._total}
+        return {_ALL: self._total, f"{_ALL}:{owner}": self._share}
+
+    def _check_room(self, commit: Commit) -> None:
+        if commit.full is None:
+            return
+        name = ("" if commit.full.name == _ALL else "principal_") + _FIELDS[commit.full.limit]
+        raise HandleStoreFull(
+            f"No more can be stored: the limit {name}={getattr(self._limits, name)} is reached. Finish with earlier "
+            "values, or wait until they expire."
+        )
+
+
+def _name(key: str) -> str:
+    return f"handle:{key}"
