@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from trunkline.errors import ConfigError, StoreUnavailable
-from trunkline.store.sqlite_tables import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from trunkline.store.sqlite_schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
 try:
     import fcntl

@@ -1,4 +1,4 @@
-"""The tables of an SQLite store, and the verbs on them inside one transaction.
+"""The verbs of an SQLite store on its tables (`sqlite_schema.py`), inside one transaction.
 
 The caller begins and ends the transaction. No statement looks at more rows than it returns or changes, besides those
 that have expired: of these, each transaction removes a bounded number. Times are wall time, since several processes
@@ -25,54 +25,7 @@ from trunkline.store.interface import (
     entry_position,
 )
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "SCHEMA_VERSION", "Message", "Messages", "Tables"]
-
-#: In the header of the file: "TRLN".
-APPLICATION_ID = 0x54524C4E
-SCHEMA_VERSION = 1
-SCHEMA = (
-    # Counters of the whole file; one row.
-    """CREATE TABLE state (
-        generation TEXT NOT NULL, last_entry INTEGER NOT NULL, last_message INTEGER NOT NULL,
-        message_bytes INTEGER NOT NULL)""",
-    # Values may be large: a table with rowids keeps the tree of the keys small.
-    "CREATE TABLE value (key TEXT NOT NULL UNIQUE, value BLOB NOT NULL, expires REAL NOT NULL)",
-    "CREATE INDEX value_expires ON value (expires)",
-    # A log without a name was deleted or has expired: its entries are removed little by little.
-    """CREATE TABLE log (
-        id INTEGER PRIMARY KEY, name TEXT UNIQUE, entries INTEGER NOT NULL, bytes INTEGER NOT NULL,
-        expires REAL NOT NULL)""",
-    "CREATE INDEX log_expires ON log (expires)",
-    "CREATE TABLE log_entry (position INTEGER PRIMARY KEY, log INTEGER NOT NULL, data BLOB NOT NULL)",
-    "CREATE INDEX log_entry_order ON log_entry (log, position)",
-    # ``since`` is null for an entry that was never leased, 0 for one that was released.
-    """CREATE TABLE queue_entry (
-        arrival INTEGER PRIMARY KEY, queue TEXT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
-        holder TEXT NOT NULL, since REAL, attempt INTEGER NOT NULL, UNIQUE (queue, id))""",
-    "CREATE INDEX queue_entry_order ON queue_entry (queue, since)",
-    # Running totals; no member expires before ``next_expiry``.
-    """CREATE TABLE index_total (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, members INTEGER NOT NULL, weight INTEGER NOT NULL,
-        next_expiry REAL NOT NULL)""",
-    "CREATE INDEX index_total_expiry ON index_total (next_expiry)",
-    """CREATE TABLE index_member (
-        index_id INTEGER NOT NULL, member TEXT NOT NULL, weight INTEGER NOT NULL, expires REAL NOT NULL,
-        PRIMARY KEY (index_id, member)) WITHOUT ROWID""",
-    "CREATE INDEX index_member_expires ON index_member (index_id, expires)",
-    "CREATE TABLE rate (key TEXT PRIMARY KEY, arrival REAL NOT NULL) WITHOUT ROWID",
-    "CREATE INDEX rate_arrival ON rate (arrival)",
-    # An event loop with subscriptions, and the name of its socket. ``trimmed``: the last message to it that was
-    # removed. ``until``: when it is forgotten unless it is renewed.
-    """CREATE TABLE listener (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, socket TEXT NOT NULL UNIQUE, trimmed INTEGER NOT NULL,
-        until REAL NOT NULL)""",
-    # ``since``: the last message before the subscription.
-    """CREATE TABLE subscription (
-        channel TEXT NOT NULL, listener INTEGER NOT NULL, since INTEGER NOT NULL,
-        PRIMARY KEY (channel, listener)) WITHOUT ROWID""",
-    "CREATE INDEX subscription_listener ON subscription (listener)",
-    "CREATE TABLE message (id INTEGER PRIMARY KEY, channel TEXT NOT NULL, data BLOB NOT NULL, sent REAL NOT NULL)",
-)
+__all__ = ["Message", "Messages", "Tables"]
 
 #: An entry id is a time in milliseconds and a number; both are in one integer, which has 43 bits for the time.
 _NUMBER_BITS = 20
@@ -171,7 +124,7 @@ class Tables:
     def _do(self, step: Step) -> None:
         if isinstance(step, Put):
             self._execute(
-                "INSERT INTO value VALUES (?, ?, ?) "
+                "INSERT INTO value VALUES (NULL, ?1, ?2, ?3, ?3) "
                 "ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires = excluded.expires",
                 (self._prefix + step.key, step.value, self.now + step.ttl),
             )
@@ -194,7 +147,7 @@ class Tables:
 
     def _delete(self, key: str) -> None:
         self._execute("DELETE FROM value WHERE key = ?", (key,))
-        self._execute("UPDATE log SET name = NULL, expires = 0 WHERE name = ?", (key,))
+        self._execute("UPDATE log SET name = NULL, expires = 0, sweep_at = 0 WHERE name = ?", (key,))
         self._execute("DELETE FROM rate WHERE key = ?", (key,))
 
     # --- logs --------------------------------------------------------------------------------------------------------
@@ -208,8 +161,8 @@ class Tables:
             "SELECT id, entries, bytes FROM log WHERE name = ? AND expires > ?", (name, self.now)
         ).fetchone()
         if row is None:
-            self._execute("UPDATE log SET name = NULL WHERE name = ?", (name,))
-            number = self._execute("INSERT INTO log VALUES (NULL, ?, 0, 0, ?)", (name, expires)).lastrowid
+            self._execute("UPDATE log SET name = NULL, sweep_at = 0 WHERE name = ?", (name,))
+            number = self._execute("INSERT INTO log VALUES (NULL, ?1, 0, 0, ?2, ?2)", (name, expires)).lastrowid
             entries, size = 0, 0
         else:
             number, entries, size = row
@@ -370,7 +323,7 @@ class Tables:
     def admit(self, key: str, *, rate: float, burst: int, cost: int) -> float:
         """Count events."""
         name, now, interval = self._prefix + key, self.now, 1.0 / rate
-        row = self._execute("SELECT arrival FROM rate WHERE key = ?", (name,)).fetchone()
+        row = self._execute("SELECT expires FROM rate WHERE key = ?", (name,)).fetchone()
         # GCRA: the theoretical arrival time of the next event may run ahead of the clock by the burst.
         arrival: float = now if row is None else max(row[0], now)
         wait = arrival + cost * interval - burst * interval - now
@@ -378,7 +331,7 @@ class Tables:
         if wait > 1e-6:
             return wait
         self._execute(
-            "INSERT INTO rate VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET arrival = excluded.arrival",
+            "INSERT INTO rate VALUES (NULL, ?1, ?2, ?2) ON CONFLICT (key) DO UPDATE SET expires = excluded.expires",
             (name, arrival + cost * interval),
         )
         return 0.0
@@ -478,23 +431,25 @@ class Tables:
 
     def _add_member(self, index: str, step: Index) -> None:
         name, expires = self._prefix + index, self.now + step.ttl
-        row = self._execute("SELECT id, next_expiry FROM index_total WHERE name = ?", (name,)).fetchone()
+        row = self._execute("SELECT id, sweep_at FROM index_total WHERE name = ?", (name,)).fetchone()
         if row is None:
             cursor = self._execute("INSERT INTO index_total VALUES (NULL, ?, 0, 0, ?)", (name, expires))
-            index_id, next_expiry = cursor.lastrowid or 0, expires
+            index_id, sweep_at = cursor.lastrowid or 0, expires
         else:
-            index_id, next_expiry = row
+            index_id, sweep_at = row
         before = self._member(index_id, step.member)
+        # Unlike those of other tables, members that expire earlier than before are looked at in time: they are counted.
+        earlier = ", sweep_at = excluded.sweep_at" if before is not None and expires < before[1] else ""
         self._execute(
-            "INSERT INTO index_member VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (index_id, member) DO UPDATE SET weight = excluded.weight, expires = excluded.expires",
+            "INSERT INTO index_member VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (index_id, member) "
+            f"DO UPDATE SET weight = excluded.weight, expires = excluded.expires{earlier}",
             (index_id, step.member, step.weight, expires),
         )
         added, grown = int(before is None), step.weight - (0 if before is None else before[0])
         if added or grown:
             self._change_total(index_id, added, grown)
-        if expires < next_expiry:
-            self._execute("UPDATE index_total SET next_expiry = ? WHERE id = ?", (expires, index_id))
+        if expires < sweep_at:
+            self._execute("UPDATE index_total SET sweep_at = ? WHERE id = ?", (expires, index_id))
 
     def _remove_member(self, index: str, member: str) -> None:
         row = self._execute("SELECT id FROM index_total WHERE name = ?", (self._prefix + index,)).fetchone()
@@ -512,62 +467,76 @@ class Tables:
     # --- what has expired --------------------------------------------------------------------------------------------
 
     def _remove_expired_members(self, index_id: int, limit: int) -> int:
-        """Remove members of an index that have expired; return how many were removed."""
+        """Look at members of an index that may have expired; return how many were looked at."""
         rows = self._execute(
-            "SELECT member, weight FROM index_member WHERE index_id = ? AND expires <= ? ORDER BY expires LIMIT ?",
+            "SELECT member, weight, expires FROM index_member WHERE index_id = ? AND sweep_at <= ? "
+            "ORDER BY sweep_at LIMIT ?",
             (index_id, self.now, limit),
         ).fetchall()
-        if rows:
+        expired = [(member, weight) for member, weight, expires in rows if expires <= self.now]
+        self._many(
+            "UPDATE index_member SET sweep_at = expires WHERE index_id = ? AND member = ?",
+            [(index_id, member) for member, _, expires in rows if expires > self.now],
+        )
+        if expired:
             self._many(
                 "DELETE FROM index_member WHERE index_id = ? AND member = ?",
-                [(index_id, member) for member, _ in rows],
+                [(index_id, member) for member, _ in expired],
             )
-            self._change_total(index_id, -len(rows), -sum(weight for _, weight in rows))
+            self._change_total(index_id, -len(expired), -sum(weight for _, weight in expired))
         return len(rows)
 
     def _remove_expired(self, limit: int) -> bool:
-        """Remove at most so many expired rows of each table; return whether more may be left."""
-        removed = [
-            self._execute(
-                "DELETE FROM value WHERE rowid IN "
-                "(SELECT rowid FROM value WHERE expires <= ? ORDER BY expires LIMIT ?)",
-                (self.now, limit),
-            ).rowcount,
-            self._execute(
-                "DELETE FROM rate WHERE key IN (SELECT key FROM rate WHERE arrival <= ? ORDER BY arrival LIMIT ?)",
-                (self.now, limit),
-            ).rowcount,
+        """Look at so many rows of each table that may have expired; return whether there may be more."""
+        counts = [
+            self._remove_expired_rows("value", limit),
+            self._remove_expired_rows("rate", limit),
             self._remove_expired_logs(limit),
         ]
-        rows = self._execute("SELECT id FROM index_total WHERE next_expiry <= ? LIMIT ?", (self.now, limit)).fetchall()
+        rows = self._execute("SELECT id FROM index_total WHERE sweep_at <= ? LIMIT ?", (self.now, limit)).fetchall()
+        counts.append(len(rows))
         for (index_id,) in rows:
             count = self._remove_expired_members(index_id, limit)
-            removed.append(count)
-            (next_expiry,) = self._execute(
-                "SELECT min(expires) FROM index_member WHERE index_id = ?", (index_id,)
+            (sweep_at,) = self._execute(
+                "SELECT min(sweep_at) FROM index_member WHERE index_id = ?", (index_id,)
             ).fetchone()
-            if next_expiry is None:
+            if sweep_at is None:
                 self._execute("DELETE FROM index_total WHERE id = ?", (index_id,))
             else:
-                self._execute("UPDATE index_total SET next_expiry = ? WHERE id = ?", (next_expiry, index_id))
+                self._execute("UPDATE index_total SET sweep_at = ? WHERE id = ?", (sweep_at, index_id))
+            counts.append(count)
             if count >= limit:
                 break
-        return max(*removed, len(rows)) >= limit
+        return max(counts) >= limit
+
+    def _remove_expired_rows(self, table: str, limit: int) -> int:
+        rows = self._execute(
+            f"SELECT id, expires FROM {table} WHERE sweep_at <= ? ORDER BY sweep_at LIMIT ?", (self.now, limit)
+        ).fetchall()
+        self._many(f"DELETE FROM {table} WHERE id = ?", [(id,) for id, expires in rows if expires <= self.now])
+        self._many(
+            f"UPDATE {table} SET sweep_at = expires WHERE id = ?", [(id,) for id, expires in rows if expires > self.now]
+        )
+        return len(rows)
 
     def _remove_expired_logs(self, limit: int) -> int:
-        """Remove entries of expired logs, and the logs that have none left; return how many rows were removed."""
-        removed = 0
-        for (log,) in self._execute("SELECT id FROM log WHERE expires <= ? LIMIT ?", (self.now, limit)).fetchall():
-            removed += self._execute(
+        """Remove entries of expired logs, and the logs that have none left; return how many rows were looked at."""
+        rows = self._execute("SELECT id, expires FROM log WHERE sweep_at <= ? LIMIT ?", (self.now, limit)).fetchall()
+        count = 0
+        for log, expires in rows:
+            count += 1
+            if expires > self.now:
+                self._execute("UPDATE log SET sweep_at = expires WHERE id = ?", (log,))
+                continue
+            count += self._execute(
                 "DELETE FROM log_entry WHERE position IN "
                 "(SELECT position FROM log_entry WHERE log = ? ORDER BY position LIMIT ?)",
-                (log, limit - removed),
+                (log, limit),
             ).rowcount
-            if removed >= limit:
+            if count > limit:
                 break
             self._execute("DELETE FROM log WHERE id = ?", (log,))
-            removed += 1
-        return removed
+        return count
 
 
 def _entry_id(position: int) -> str:

@@ -188,7 +188,7 @@ class SqliteThread:
             return
         try:
             wakeups = self._transact(batch)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the outcome of the operation that failed
             self._roll_back(error)
             if len(batch) == 1:
                 self._failed(batch[0], error)
