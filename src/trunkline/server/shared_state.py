@@ -20,7 +20,6 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.server.handle_stores import StoredHandle, full_store
 from trunkline.store.interface import IndexLimits, Store
-from trunkline.store.local import LocalEngine
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -46,7 +45,7 @@ def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
         # Logins must outlive the server: a file does, what ends with the supervisor of a machine does not.
-        if share is not None and not (getattr(part, "keeps_file", False) and isinstance(store, LocalEngine)):
+        if share is not None and (store.durable or not getattr(part, "keeps_file", False)):
             share(store, seal)
 
 

@@ -123,6 +123,11 @@ class SqliteEngine(Store):
         self._inherited: list[object] = []
         self._start()
 
+    @property
+    def path(self) -> str:
+        """The absolute path of the file."""
+        return self._file.path
+
     def _start(self) -> None:
         self._process = os.getpid()
         self._thread = SqliteThread(self._file, self.stats, prefix=self._prefix, now=self._now)
