@@ -285,9 +285,10 @@ async def test_the_store_of_the_workers_is_measured_and_a_lost_file_ends_the_ses
             async with asyncio.timeout(30):
                 while (status := (await client.post(server, tool("pid")))[0]) != 404:
                     assert status in (200, 503)
-            client.session = ""
             async with asyncio.timeout(30):
+                # Each worker notices it by its next operation, which fails.
                 while True:
+                    client.session = ""
                     with suppress(AssertionError, KeyError):
                         await client.open(server)
                         assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}

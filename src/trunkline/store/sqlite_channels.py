@@ -224,8 +224,9 @@ class Channels:
         try:
             found = self._read(lambda tables: tables.messages(listener, seen, _PAGE))
         except sqlite3.Error:
-            # Tried again by the next check; the thread reports what is wrong with the file.
-            log.debug("messages of the store cannot be read", exc_info=True)
+            # Tried again by the next check; the thread finds out what is wrong with the file.
+            if not self._tasks:
+                self._spawn(self._probe())
             return
         if found is None:
             self._listener = None
@@ -278,6 +279,10 @@ class Channels:
             self._spawn(self._end(channels))
         self._read_messages()
         self._check_later()
+
+    async def _probe(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._submit(Tables.generation)
 
     async def _renew(self) -> None:
         listener, until = self._listener, time.time() + _POLLING_LEASE
