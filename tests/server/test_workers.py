@@ -8,8 +8,9 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -84,11 +85,6 @@ def workers(server: Machine) -> set[int]:
 def children(server: Machine) -> list[psutil.Process]:
     """Return all processes of a server but the first."""
     return list(psutil.Process(server.process.pid).children())
-
-
-def stores(server: Machine) -> set[int]:
-    """Return the process that holds what the workers share, and none while it is replaced."""
-    return {child.pid for child in children(server) if process_name(child) == "tl-store"}
 
 
 async def values(metrics: str) -> Samples:
@@ -264,9 +260,16 @@ async def test_sighup_replaces_the_workers_and_loses_neither_calls_nor_counts_no
         assert set(await served_by(server, 4)) == workers(server)
 
 
-async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on() -> None:
+def folders_of_runs() -> set[Path]:
+    """Return the folders that supervisors share with their workers."""
+    return {folder for place in ("/dev/shm", gettempdir()) for folder in Path(place).glob("trunkline-run-*")}
+
+
+async def test_the_store_of_the_workers_is_measured_and_a_lost_file_ends_the_sessions() -> None:
     metrics = f"http://127.0.0.1:{free_port()}"
+    before = folders_of_runs()
     with two_workers(metrics=metrics.removeprefix("http://")) as server:
+        (folder,) = (folder for folder in folders_of_runs() - before if open_files(server) & {folder / "lock"})
         async with web_client() as client:
             await client.open(server)
             found = await values(metrics)
@@ -276,20 +279,42 @@ async def test_what_the_workers_share_is_lost_with_its_process_and_they_go_on() 
             assert found.value("trunkline_store_operations_total", outcome="error") == 0
             assert (found.value("trunkline_store_operation_seconds_total") or 0) > 0
             assert (found.value("trunkline_store_last_success_time_seconds") or 0) > 1e9
-            before, (store,) = workers(server), stores(server)
-            os.kill(store, signal.SIGKILL)
-            await until(lambda: bool(stores(server) - {store}))
+            running = workers(server)
+            (folder / "store.db").unlink()
             assert sum((await served_by(server, 4)).values()) == 4
             async with asyncio.timeout(30):
                 while (status := (await client.post(server, tool("pid")))[0]) != 404:
                     assert status in (200, 503)
-            client.session = ""
-            await client.open(server)
-            assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
-            assert workers(server) == before
-        async with asyncio.timeout(30):
-            while ((await values(metrics)).value("trunkline_store_reconnects_total") or 0) < 2:
-                pass
+            async with asyncio.timeout(30):
+                # Each worker notices it by its next operation, which fails.
+                while True:
+                    client.session = ""
+                    with suppress(AssertionError, KeyError):
+                        await client.open(server)
+                        assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
+                        break
+            assert workers(server) == running
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        assert not folder.exists()
+
+
+async def test_the_folder_of_a_supervisor_that_was_killed_is_removed_by_the_next_start() -> None:
+    before = folders_of_runs()
+    with two_workers() as server:
+        (folder,) = (folder for folder in folders_of_runs() - before if open_files(server) & {folder / "lock"})
+        left = [child.pid for child in children(server)]
+        server.process.kill()
+        server.process.wait(10)
+        await until(lambda: not any(_alive(pid) for pid in left))
+    assert folder.exists()
+    with two_workers():
+        assert not folder.exists()
+
+
+def open_files(server: Machine) -> set[Path]:
+    """Return the files that the supervisor has open."""
+    return {Path(file.path) for file in psutil.Process(server.process.pid).open_files()}
 
 
 async def test_a_signal_stops_the_workers_after_their_requests() -> None:
@@ -306,7 +331,7 @@ async def test_a_signal_stops_the_workers_after_their_requests() -> None:
 async def test_workers_stop_when_their_supervisor_is_killed() -> None:
     with two_workers() as server:
         left = [child.pid for child in children(server)]
-        assert len(left) == 3
+        assert len(left) == 2
         server.process.kill()
         server.process.wait(10)
         await until(lambda: not any(_alive(pid) for pid in left))

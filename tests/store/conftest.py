@@ -1,13 +1,11 @@
-"""The stores that the tests of the interface run on: in memory, through a local socket, on a real redis-server."""
+"""The stores that the tests of the interface run on: in memory, in an SQLite file, on a real redis-server."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,8 +13,8 @@ import pytest
 
 from tests.store.redis_server import RedisServer, needs_redis, redis_server
 from trunkline.store.interface import Store
-from trunkline.store.local import LocalEngine, serve_store
 from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.sqlite import SqliteEngine
 
 #: Connects so many workers to one new store.
 Workers = Callable[[int], AbstractAsyncContextManager[list[Store]]]
@@ -36,16 +34,18 @@ def own_redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "local", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=needs_redis)])
 def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
     """Connect so many workers to one new store."""
-    if request.param == "local":
-        return lambda count: local_workers(count, tmp_path / "store")
     if request.param == "memory":
         contents = MemoryContents(now=time.time, random=os.urandom)
 
         def make(name: str) -> Store:
             return MemoryEngine(contents)
+    elif request.param == "sqlite":
+
+        def make(name: str) -> Store:
+            return SqliteEngine(tmp_path / "store.db", name=name)
     else:
         from trunkline.store.redis import RedisEngine
 
@@ -67,20 +67,3 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
                 await each.aclose()
 
     return connect
-
-
-@asynccontextmanager
-async def local_workers(count: int, path: Path) -> AsyncIterator[list[Store]]:
-    """Connect workers to a store behind a socket."""
-    contents = MemoryContents(now=time.time, random=os.urandom)
-    server = await asyncio.start_unix_server(partial(serve_store, contents), path)
-    made = [LocalEngine(lambda: asyncio.open_unix_connection(path), name="test") for _ in range(count)]
-    connected: list[Store] = [*made]
-    try:
-        for each in connected:
-            await each.connect()
-        yield connected
-    finally:
-        for each in connected:
-            await each.aclose()
-        server.close()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ import pytest
 from tests.store.redis_server import RedisServer, needs_redis
 from tests.store.test_redis import until
 from trunkline.errors import StoreUnavailable
-from trunkline.store.local import LocalEngine, serve_store, serve_stores
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.redis import RedisEngine
 
@@ -68,36 +64,6 @@ async def test_a_connection_for_channels_that_delivers_nothing_is_made_again(own
     server.close()
 
 
-async def test_a_worker_that_was_disconnected_from_the_store_subscribes_again(tmp_path: Path) -> None:
-    contents = MemoryContents(now=time.time, random=os.urandom)
-    writers: list[asyncio.StreamWriter] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        await serve_store(contents, reader, writer)
-
-    server = await asyncio.start_unix_server(serve, tmp_path / "store")
-    store = LocalEngine(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
-    await store.connect()
-    heard: list[bytes] = []
-    missed: list[bool] = []
-    subscription = await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
-    writers[0].transport.abort()
-    await until(lambda: missed == [True])
-    assert await store.publish("news", b"1") == 1
-    await until(lambda: heard == [b"1"])
-    await subscription.close()
-    assert await store.publish("news", b"2") == 0
-    server.close()
-    writers[1].transport.abort()
-    (tmp_path / "store").unlink(missing_ok=True)
-    await until(lambda: not store.available)
-    with pytest.raises(StoreUnavailable):
-        await store.get("key")
-    await store.aclose()
-    await MemoryEngine(contents).aclose()
-
-
 async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() -> None:
     now = [1000.0]
     contents = MemoryContents(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
@@ -118,58 +84,3 @@ async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() 
     for number in range(20):
         await store.put(f"again {number}", bytes(4000), ttl=1.0)
         now[0] += 2
-
-
-async def test_a_store_that_is_started_again_has_another_generation(tmp_path: Path) -> None:
-    """Subscribers learn that they missed something, and what was derived from the old store must end."""
-    path = tmp_path / "store"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen(16)
-
-    def start() -> asyncio.Task[None]:
-        return asyncio.create_task(serve_stores(MemoryContents(now=time.time, random=os.urandom), listener))
-
-    serving = start()
-    store = LocalEngine(lambda: asyncio.open_unix_connection(path), name="test")
-    heard: list[bytes] = []
-    missed: list[bool] = []
-    generations: list[str] = []
-    await store.connect()
-    store.on_new_generation(generations.append)
-    await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
-    await store.put("key", b"value", ttl=60)
-    first = store.generation
-    serving.cancel()
-    await asyncio.wait([serving])
-    serving = start()
-    await until(lambda: bool(generations))
-    assert (generations == [store.generation], store.generation != first) == (True, True)
-    assert missed == [True]
-    assert await store.get("key") is None
-    await store.publish("news", b"1")
-    await until(lambda: heard == [b"1"])
-    await store.aclose()
-    serving.cancel()
-    await asyncio.wait([serving])
-    listener.close()
-
-
-async def test_calls_do_not_wait_for_each_other_when_the_store_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trunkline.store.local._TIMEOUT", 1.0)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(tmp_path / "store"))
-    # It accepts connections, and nothing answers.
-    listener.listen(64)
-    store = LocalEngine(lambda: asyncio.open_unix_connection(tmp_path / "store"), name="test")
-    calls = [asyncio.create_task(store.get(f"{number}")) for number in range(20)]
-    # One after another would take twenty times as long as one, which is more than this.
-    done, waiting = await asyncio.wait(calls, timeout=15.0)
-    for each in waiting:
-        each.cancel()
-    assert (len(done), len(waiting)) == (20, 0)
-    assert {type(each.exception()) for each in done} == {StoreUnavailable}
-    await store.aclose()
-    listener.close()

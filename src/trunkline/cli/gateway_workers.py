@@ -18,9 +18,8 @@ import secrets
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,7 @@ from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.protocol.limits import Limits
 from trunkline.server.run import run_loop
 from trunkline.server.worker_metrics import SupervisorMetrics
-from trunkline.store.local import STORE_BYTES
-from trunkline.store.local_process import private_socket_folder, until_closed
-from trunkline.store.memory import MemoryContents
+from trunkline.store.runtime_folder import RuntimeFolder
 from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
@@ -92,9 +89,9 @@ def run_gateway_workers(settings: GatewaySettings, count: int, store: str | None
         listeners = asyncio.run(_prepare(shared))
         address = settings.options.get("metrics")
         metrics = None if address is None else SupervisorMetrics(address)
-        folder = private_socket_folder()
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        run = _Run(settings, resolved, shared, folder / "broker", store)
+        folder = RuntimeFolder()
+        stack.callback(folder.remove)
+        run = _Run(settings, resolved, shared, folder, store)
         # What was imported until now is shared by all processes; the collector would copy it by looking at it.
         gc.collect()
         gc.freeze()
@@ -146,13 +143,14 @@ class _Run:
         settings: GatewaySettings,
         resolved: ResolvedInputs,
         options: dict[str, Any],
-        path: Path,
+        folder: RuntimeFolder,
         store: str | None,
     ) -> None:
         self._settings = settings
         self._resolved = resolved
         self._options = options
-        self.path = path
+        self._folder = folder
+        self.path: Path = folder.path / "broker"
         self._store = store
         #: The rules of the gateway and of its profiles, as every process that starts from now on has them.
         self._policy, self._profiles = self._read_policies(resolved.configuration)
@@ -167,7 +165,7 @@ class _Run:
         print_notice(f"{count} workers serve; stdio servers run once, for all of them")
         if self._store is None:
             print_notice(
-                "the workers share sessions through the supervisor of this machine; for several machines, give "
+                "the workers share sessions through a file of this machine; for several machines, give "
                 "--store redis://..."
             )
 
@@ -229,12 +227,10 @@ class _Run:
         with signal_handlers({signal.SIGTERM: stop.set, signal.SIGINT: stop.set}):
             async with _host(self._settings, options, processes) as host:
                 print_problems(host)
-                broker = Broker(
-                    host._open.core, processes, MemoryContents(now=time.time, random=os.urandom, max_bytes=STORE_BYTES)
-                )
+                broker = Broker(host._open.core, processes)
                 with state_changes_printed(host, self._settings, only=None), reload_on_sighup(host):
                     serving = asyncio.ensure_future(broker.serve(self.path, lambda: lifeline.send(READY)))
-                    gone = asyncio.ensure_future(until_closed(lifeline, lambda: None))
+                    gone = asyncio.ensure_future(_until_closed(lifeline))
                     stopped = asyncio.ensure_future(stop.wait())
                     tasks = {serving, gone, stopped}
                     try:
@@ -273,7 +269,7 @@ class _Run:
                             "started": lambda url, token: connections.sendall(READY),
                             "stopping": stopping,
                         },
-                        WorkerLinks(connections, broker, self._store, reports=reports),
+                        WorkerLinks(connections, broker, self._store, self._folder, reports=reports),
                     )
         finally:
             watching.cancel()
@@ -285,6 +281,14 @@ def _host(settings: GatewaySettings, options: HostOptions, sharing: ProcessShari
     host = Host.open(*settings.files, **options)
     host._sharing = sharing
     return host
+
+
+async def _until_closed(lifeline: socket.socket) -> None:
+    """Wait until the other end of a socket is closed."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        while await loop.sock_recv(lifeline, 16):
+            pass
 
 
 async def _set_when_lost(broker: BrokerConnection, stopping: asyncio.Event) -> None:

@@ -1,8 +1,7 @@
 """``Server.run("http", workers=N)``: a supervisor, and the server in each of its workers.
 
-The workers share sessions of handshake clients, handles, tasks, large states and limits: through a store, or
-without one through a store of this machine, which a process beside the workers holds in memory. If that process is
-killed, it is started again, empty: what was shared is lost, as with a store that lost its writes.
+The workers share sessions of handshake clients, handles, tasks, large states and limits: through the store of the
+server, or without one through an SQLite file in a folder that ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import gc
 import logging
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Mapping
@@ -20,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options, use_store
-from trunkline.store.local_process import LocalStore
-from trunkline.transports.http.server.companion import READY, Companion
+from trunkline.store.runtime_folder import RuntimeFolder
+from trunkline.transports.http.server.companion import READY
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
 from trunkline.transports.http.server.supervisor import Supervisor
@@ -68,15 +66,13 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
-    key = None if server.state.has_keys else secrets.token_hex(32)
-
-    store = None if server.has_shared_store else LocalStore(READY)
+    folder = None if server.has_shared_store else RuntimeFolder()
 
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
-        if store is not None:
-            own = {**own, "store": store.store(server.name)}
-        return _work(server, transport, own, connections, key)
+        if folder is not None:
+            own = {**own, "store": folder.store(server.name)}
+        return _work(server, transport, own, connections)
 
     def all_started() -> None:
         if started is not None:
@@ -86,8 +82,8 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     gc.collect()
     gc.freeze()
     with ExitStack() as stack:
-        if store is not None:
-            stack.callback(store.remove)
+        if folder is not None:
+            stack.callback(folder.remove)
             log.info("the workers share sessions, handles and tasks on this machine; they end with the supervisor")
         supervisor = Supervisor(
             count,
@@ -95,9 +91,6 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
             listeners,
             drain_seconds=server.limits.drain_seconds,
             started=all_started,
-            companion=None
-            if store is None
-            else Companion("the process with what the workers share", store.work, "store"),
             reports=metrics,
         )
         code = supervisor.run()
@@ -121,6 +114,8 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     if given.get("certfile") is not None:
         check_certificate(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
     use_store(server, given)
+    if server.state.is_object:
+        raise ConfigError("with workers=, store= must be a path or a URL: each worker opens its own connections")
     if server.has_shared_store:
         try:
             await server.state.start()
@@ -135,13 +130,9 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     )
 
 
-def _work(server: Server, transport: str, given: Mapping[str, Any], connections: socket.socket, key: str | None) -> int:
+def _work(server: Server, transport: str, given: Mapping[str, Any], connections: socket.socket) -> int:
     """Serve the connections that the supervisor passes on; runs in a worker."""
     from trunkline.server.run import run_async, run_loop
-
-    if key is not None:
-        # A call may go on at another worker, which must open what this one has sealed.
-        os.environ["TRUNKLINE_STATE_KEY"] = key
 
     def started(_: str) -> None:
         connections.send(READY)

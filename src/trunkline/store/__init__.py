@@ -1,7 +1,7 @@
-"""What several workers and machines share: values, logs, channels, limits and queues behind one small interface.
+"""Everything of a server that outlives a request: values, logs, channels, limits, queues, indexes.
 
-``interface.py`` is the interface, ``memory.py`` and ``redis.py`` implement it, ``open.py`` makes one from a URL.
-Nothing here knows sessions, tasks or HTTP. A server without ``store=`` loads none of it.
+``interface.py`` is the interface; ``memory.py``, ``sqlite.py`` and ``redis.py`` implement it, ``open.py`` makes one
+from the option ``store=``. Nothing here knows sessions, tasks or HTTP.
 """
 
 __all__: list[str] = []

@@ -84,6 +84,11 @@ class ServerStore:
         return self._option is not None
 
     @property
+    def is_object(self) -> bool:
+        """Whether an engine was passed, which other processes cannot open."""
+        return self.is_shared and not isinstance(self._option, str | os.PathLike)
+
+    @property
     def store(self) -> Store:
         """The engine of the running event loop; nothing is connected by asking for it.
 

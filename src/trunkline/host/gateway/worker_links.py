@@ -7,12 +7,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from trunkline.errors import ConfigError, StoreUnavailable
-from trunkline.host.upstreams.broker.messages import Hello
-from trunkline.host.upstreams.broker.worker import BrokerConnection, open_stream
+from trunkline.host.upstreams.broker.worker import BrokerConnection
 from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
 from trunkline.store.interface import Store
-from trunkline.store.local import LocalEngine
 from trunkline.store.open import open_store
+from trunkline.store.runtime_folder import RuntimeFolder
 
 if TYPE_CHECKING:
     from trunkline.host.core import HostCore
@@ -30,10 +29,11 @@ class WorkerLinks:
         connections: socket.socket,
         broker: BrokerConnection,
         url: str | None,
+        folder: RuntimeFolder,
         *,
         reports: socket.socket | None = None,
     ) -> None:
-        """Set the supervisor's socket, the broker, and the URL of the store; None for that of the broker.
+        """Set the supervisor's socket, the broker, and the URL of the store; None for the one in the folder of the run.
 
         On ``reports`` the worker reports its metrics to the supervisor.
         """
@@ -41,6 +41,7 @@ class WorkerLinks:
         self.reports = reports
         self.broker = broker
         self.url = url
+        self._folder = folder
         self._parked: ParkedElsewhere | None = None
 
     @property
@@ -54,7 +55,7 @@ class WorkerLinks:
         """Return a connection to the store; ``name`` separates its keys from those of others."""
         if self.url is not None:
             return open_store(self.url, name=name)
-        return LocalEngine(lambda: open_stream(self.broker.path, Hello(open="store")), name=name)
+        return self._folder.store(name)
 
     def share(self, gateway: Gateway) -> Store:
         """Share the sessions and changes of a gateway with other workers; return the store of its endpoint."""

@@ -40,6 +40,9 @@ from trunkline.host.upstreams.broker.messages import (
     PushedMessage,
     ServerSnapshot,
     Welcome,
+    is_own_peer,
+    pack_frame,
+    read_frame,
     read_hello,
     refusal_of,
     send_frame,
@@ -53,8 +56,6 @@ from trunkline.host.upstreams.supervision.state import UpstreamState
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Incoming, Message, Notification, Outbound
-from trunkline.store.local import SWEEP_SECONDS, is_own_peer, pack_frame, read_frame, serve_store
-from trunkline.store.memory import MemoryContents
 from trunkline.transports.link import Link
 from trunkline.transports.pipes import PipeLink
 from trunkline.types import RequestId
@@ -219,11 +220,10 @@ class _Worker:
 class Broker:
     """Lets workers use the servers of a host."""
 
-    def __init__(self, core: HostCore, processes: OwnedProcesses, store: MemoryContents) -> None:
-        """Serve the processes of a host, and the state that its workers share."""
+    def __init__(self, core: HostCore, processes: OwnedProcesses) -> None:
+        """Serve the processes of a host."""
         self._core = core
         self._processes = processes
-        self._contents = store
         self._workers: dict[_Worker, None] = {}
         self._dedicated: dict[tuple[str, str], _DedicatedProcess] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[_DedicatedProcess]] = {}
@@ -246,7 +246,6 @@ class Broker:
             listener.setblocking(False)
             started()
             self._spawn(self._follow_states())
-            self._spawn(self._sweep())
             loop = asyncio.get_running_loop()
             while True:
                 connection, _ = await loop.sock_accept(listener)
@@ -272,11 +271,6 @@ class Broker:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_log_failure)
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self._contents.sweep()
-
     # --- connections -------------------------------------------------------------------------------------------------
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -285,13 +279,8 @@ class Broker:
                 return
             async with asyncio.timeout(_HELLO_SECONDS):
                 hello = await read_hello(connection)
-            if hello.open in ("control", "store"):
-                reader, writer = await asyncio.open_unix_connection(sock=connection)
-                await (
-                    self._control(reader, writer)
-                    if hello.open == "control"
-                    else serve_store(self._contents, reader, writer)
-                )
+            if hello.open == "control":
+                await self._control(*await asyncio.open_unix_connection(sock=connection))
                 return
             participant = await self._joined(hello, connection)
             if participant is not None:

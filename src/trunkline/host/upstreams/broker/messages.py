@@ -9,8 +9,10 @@ broker reports by itself.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
+import sys
 from typing import Any, Literal
 
 import msgspec
@@ -39,6 +41,9 @@ __all__ = [
     "ServerSnapshot",
     "Welcome",
     "end_of",
+    "is_own_peer",
+    "pack_frame",
+    "read_frame",
     "read_hello",
     "receive_frame",
     "refusal_of",
@@ -49,13 +54,15 @@ __all__ = [
 ENDED = "trunkline/ended"
 #: The first message of a connection: a name, a key, and the environment of a process.
 _HELLO_BYTES = 1024 * 1024
+#: The largest frame: the largest message of the protocol, with its envelope.
+_MOST_BYTES = 128 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 
 
 class Hello(Struct, frozen=True, kw_only=True):
     """The purpose of a connection."""
 
-    open: Literal["control", "store", "shared", "dedicated"]
+    open: Literal["control", "shared", "dedicated"]
     server: str = ""
     #: The process of a shared connection.
     run: int = 0
@@ -171,6 +178,34 @@ class Announce(Struct, frozen=True, kw_only=True, tag=True):
 PushedMessage = ServerSnapshot | Announce | Answer
 
 
+def is_own_peer(connection: socket.socket) -> bool:
+    """Return True if the process at the other end belongs to this user, as far as the kernel tells."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None or sys.platform == "win32":
+        # The permissions of the folder protect the socket.
+        return True
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return bool(uid == os.geteuid())
+
+
+def pack_frame(message: object) -> bytes:
+    """Return a message as a length and bytes."""
+    body = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader, kind: Any = Any) -> Any:
+    """Read the next message, as a value of this type.
+
+    Raises:
+        ConnectionError, asyncio.IncompleteReadError: there is none, or it is too large.
+    """
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if size > _MOST_BYTES:
+        raise ConnectionError(f"a message of {size} bytes")
+    return msgspec.msgpack.decode(await reader.readexactly(size), type=kind)
+
+
 async def receive_frame(connection: socket.socket, kind: Any) -> Any:
     """Read one frame from a socket that is not blocking, without reading further.
 
@@ -191,8 +226,7 @@ async def read_hello(connection: socket.socket) -> Hello:
 
 async def send_frame(connection: socket.socket, message: object) -> None:
     """Send one frame."""
-    body = msgspec.msgpack.encode(message)
-    await asyncio.get_running_loop().sock_sendall(connection, _LENGTH.pack(len(body)) + body)
+    await asyncio.get_running_loop().sock_sendall(connection, pack_frame(message))
 
 
 async def _receive(connection: socket.socket, size: int) -> bytes:

@@ -35,6 +35,8 @@ from trunkline.host.upstreams.broker.messages import (
     ServerSnapshot,
     Welcome,
     end_of,
+    pack_frame,
+    read_frame,
     receive_frame,
     send_frame,
 )
@@ -46,7 +48,6 @@ from trunkline.host.upstreams.supervision.state import TRANSITIONS, UpstreamStat
 from trunkline.protocol.caller import STDIO, Origin
 from trunkline.protocol.jsonrpc import Incoming, Notification
 from trunkline.protocol.limits import Limits
-from trunkline.store.local import pack_frame, read_frame
 from trunkline.transports.link import LinkWrapper, Receiver
 from trunkline.transports.pipes import PipeLink
 from trunkline.types import RequestId
