@@ -26,7 +26,7 @@ __all__ = ["CommandConnection", "RedisAddress", "Request", "is_cancelled", "reas
 
 #: How many commands, and of how many bytes, are under way at once; more of them would only wait in Redis, where the
 #: time that a reply takes would no longer say whether it is there.
-_WINDOW, _WINDOW_BYTES = 1024, 4 * 1024 * 1024
+_WINDOW, _WINDOW_BYTES = 256, 4 * 1024 * 1024
 #: How many commands and bytes may wait: a process that wants more than Redis can do must get an error.
 _WAITING, _WAITING_BYTES = 50_000, 64 * 1024 * 1024
 #: After so many replies other tasks run.
