@@ -45,9 +45,7 @@ async def test_thousands_of_verbs_after_a_cut_channel_all_succeed(
         assert "cannot be reached" not in caplog.text
 
 
-async def test_commands_of_one_turn_leave_in_one_write(
-    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commands_of_one_turn_leave_in_one_write(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected(own_redis) as store:
         connection = store._commands._connection
         writes: list[int] = []
@@ -59,7 +57,7 @@ async def test_commands_of_one_turn_leave_in_one_write(
 
         monkeypatch.setattr(connection, "send_packed_command", counting)
         await asyncio.gather(*(store.get(f"{n}") for n in range(100)))
-        assert 100 in writes
+        assert max(writes) >= 100
 
 
 async def test_a_call_that_is_cancelled_takes_no_reply_of_another(own_redis: RedisServer) -> None:

@@ -12,7 +12,7 @@ from trunkline.store.interface import Store
 
 __all__ = ["open_store"]
 
-_REDIS = ("redis", "rediss", "unix")
+_REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _VALKEY: Mapping[str, str] = MappingProxyType({"valkey": "redis", "valkeys": "rediss"})
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -24,6 +25,8 @@ log = logging.getLogger("trunkline.store")
 
 #: Seconds between two attempts to connect again; doubled after each, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+#: How many channels are subscribed by one command.
+_GROUP = 500
 #: AttributeError, RuntimeError: redis-py, when the connection is dropped while it is used.
 _FAILURES = (RedisError, OSError, TimeoutError, AttributeError, RuntimeError)
 
@@ -188,18 +191,21 @@ class Channels:
 
     async def _connect(self) -> None:
         connection: Any = self._address.connection()
+        loop = asyncio.get_running_loop()
         subscribed: set[str] = set()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as deadline:
                 await connection.connect()
                 # Channels may be added and removed while it waits.
-                while added := self._by_name.keys() - subscribed:
+                while added := tuple(islice((name for name in self._by_name if name not in subscribed), _GROUP)):
                     await connection.send_command("SUBSCRIBE", *(self._prefix + name for name in added))
-                    subscribed |= added
+                    subscribed.update(added)
                     confirmed = 0
                     while confirmed < len(added):
                         # Messages in between are missed, as those before them.
                         confirmed += (await connection.read_response())[0] == b"subscribe"
+                    # Thousands may take longer than one answer.
+                    deadline.reschedule(loop.time() + self._timeout)
                 if removed := subscribed - self._by_name.keys():
                     await connection.send_command("UNSUBSCRIBE", *(self._prefix + name for name in removed))
         except BaseException:

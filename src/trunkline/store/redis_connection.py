@@ -9,6 +9,7 @@ reply came for the timeout.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
@@ -217,7 +218,7 @@ class CommandConnection:
         """Disconnect; what has no reply fails."""
         self._stop("the store was closed", repeat=False)
         self.fail_waiting("the store was closed")
-        await self._disconnect()
+        await self._disconnect(nowait=False)
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -231,13 +232,14 @@ class CommandConnection:
                 replies.append(error)
         return replies
 
-    async def _disconnect(self) -> None:
+    async def _disconnect(self, *, nowait: bool = True) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._connection.disconnect(nowait=True)
+        with contextlib.suppress(RedisError, OSError):
+            await self._connection.disconnect(nowait=nowait)
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
