@@ -112,9 +112,12 @@ def _sentinel_pool(url: str, settings: dict[str, Any], timeout: float) -> tuple[
     if parts.scheme.startswith("rediss"):
         settings["ssl"] = True
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    # All of them may be asked, one after another, within the time for one connection.
+    share = timeout / (2 * len(addresses))
     sentinel_settings = {
-        "socket_connect_timeout": timeout,
-        "socket_timeout": timeout,
+        "socket_connect_timeout": share,
+        "socket_timeout": share,
+        "retry": Retry(NoBackoff(), 0),
         "username": options.get("sentinel_username"),
         "password": options.get("sentinel_password"),
     }
