@@ -142,8 +142,8 @@ async def test_a_write_after_lost_ones_neither_succeeds_nor_hides_them(
         await write(store)
         before = store.generation
         # Redis goes back to the time before the last write.
-        await client.hincrby(store._own_hash, "writes", -1)
-        await client.delete(store._key("nonce"))
+        await client.hincrby(store._names.process(store._process), "writes", -1)
+        await client.delete(store._names.value("nonce"))
         outcomes = await asyncio.gather(*(write(store) for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
         await until(lambda: store.generation != before)
@@ -182,7 +182,7 @@ async def test_a_generation_that_had_ended_does_not_come_back(own_redis: RedisSe
         second = store.generation
         async with Redis.from_url(own_redis.url) as client:
             # A second failover, to a replica that has not heard of the first.
-            await client.set(f"{store._prefix}generation", first)
+            await client.set(store._names.generation, first)
         await until(lambda: store.generation not in (first, second))
 
 
@@ -191,7 +191,7 @@ async def _lose(server: RedisServer, store: RedisEngine) -> None:
     from redis.asyncio import Redis
 
     async with Redis.from_url(server.url) as client:
-        await client.delete(store._own_hash)
+        await client.delete(store._names.process(store._process))
 
 
 async def test_a_process_that_was_cut_off_for_a_day_has_lost_no_writes(own_redis: RedisServer) -> None:
@@ -199,7 +199,7 @@ async def test_a_process_that_was_cut_off_for_a_day_has_lost_no_writes(own_redis
         await store.put("key", b"1", ttl=60)
         await append(store, 1)
         before = store.generation
-        hash = store._own_hash
+        hash = store._names.process(store._process)
         store._checked_at -= 86400
         from redis.asyncio import Redis
 

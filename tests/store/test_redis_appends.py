@@ -28,7 +28,7 @@ class SlowPipelines:
 
 
 def add(appends: Appends, data: bytes, patience: float = 60) -> asyncio.Future[Any]:
-    return appends.add(["log"], [data, 10, 10, 10, "", "entry"], patience=patience)
+    return appends.add(["log"], [data, 10, 10, 10, ""], patience=patience)
 
 
 async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -> None:

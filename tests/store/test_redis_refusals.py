@@ -82,7 +82,7 @@ async def test_the_patience_of_a_refused_append_ends(own_redis: RedisServer) -> 
 
 async def test_an_append_that_can_never_be_done_fails_alone(own_redis: RedisServer) -> None:
     async with connected(own_redis) as store, Redis.from_url(own_redis.url) as raw:
-        await raw.set(store._log("other"), "not a stream")
+        await raw.set(store._names.log("other")[0], "not a stream")
         limits: dict[str, Any] = {"ttl": 60, "max_entries": 10, "max_bytes": 1000}
         calls = [append(store, 1), store.append("other", b"", **limits), append(store, 2)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)

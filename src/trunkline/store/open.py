@@ -14,7 +14,11 @@ __all__ = ["open_store"]
 
 #: The scheme that redis-py knows, by that of the URL.
 _REDIS: Mapping[str, str] = MappingProxyType(
-    {"redis": "redis", "rediss": "rediss", "unix": "unix", "valkey": "redis", "valkeys": "rediss"}
+    {
+        **{scheme: scheme for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")},
+        "valkey": "redis",
+        "valkeys": "rediss",
+    }
 )
 
 

@@ -1,58 +1,63 @@
 """A store on Redis or Valkey: the engine for several workers and machines.
 
-Commands go through a small pool of connections, each bounded in time; channels have a connection of their own. After a
-failure every call fails at once, and one task probes until Redis answers again: a Redis that is gone costs a server
-nothing but what needs it. The same task looks once a second whether acknowledged writes are still there.
+Commands go over one connection, channels have another. When the connection for commands breaks it is made again at
+once, and commands wait for that; if it fails, every call fails at once, and one task tries until Redis answers again: a
+Redis that is gone costs a server nothing but what needs it. Before anything is sent over a new connection, Redis is
+asked whether it still has all that it acknowledged; the same task asks once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from trunkline.errors import StoreUnavailable
-from trunkline.store.interface import (
-    Appended,
-    Delivery,
-    Entry,
-    FullIndex,
-    IndexLimits,
-    Subscription,
-    entry_position,
-)
+from trunkline.store.interface import Appended, Commit, Delivery, Entry, Step, Store, Subscription, entry_position
 from trunkline.store.redis_appends import Appends, has_lost_writes, refuses_all
-from trunkline.store.redis_channels import Channels, is_cancelled, reason
-from trunkline.store.redis_scripts import PROCESS_SECONDS, SCRIPTS
+from trunkline.store.redis_channels import Channels
+from trunkline.store.redis_commit import COMMIT, commit_arguments, commit_outcome
+from trunkline.store.redis_connection import CommandConnection, RedisAddress, Request, is_cancelled, reason
+from trunkline.store.redis_history import History, read_history, stored_history
+from trunkline.store.redis_scripts import (
+    ADMIT,
+    APPEND,
+    CHECK,
+    LEASES,
+    MEMBERS,
+    PROCESS_SECONDS,
+    TAKE,
+    KeyNames,
+    milliseconds,
+)
 from trunkline.store.stats import StoreStats
 
 __all__ = ["RedisEngine"]
 
 log = logging.getLogger("trunkline.store")
 
-T = TypeVar("T")
-
-#: Connections for commands. Redis runs one command at a time; more of them would only wait there.
-_CONNECTIONS = 8
-#: Seconds between two checks, and between two probes while Redis is gone.
+_SCRIPTS = (ADMIT, APPEND, CHECK, COMMIT, LEASES, MEMBERS, TAKE)
+#: The name of each script in Redis.
+_HASHES: Mapping[str, str] = MappingProxyType(
+    {source: hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest() for source in _SCRIPTS}
+)
+#: Seconds between two checks, and between two attempts to connect.
 _CHECK_SECONDS, _PROBE_SECONDS = 1.0, 0.2
 #: Seconds before the hash of this process expires in which it is not relied on: the clocks differ.
 _MARGIN_SECONDS = 3600
 #: How many generations a process knows to have ended: a failover goes back by seconds, and each is one failover.
 _ENDED = 16
-_FAILURES = (RedisError, OSError, TimeoutError)
 
 
-class RedisEngine:
+class RedisEngine(Store):
     """What the workers of one server share, in Redis; see `Store` for the methods."""
 
     def __init__(
@@ -60,41 +65,38 @@ class RedisEngine:
     ) -> None:
         """Use the Redis at a URL for the server of this name; nothing is connected yet.
 
-        Servers of different names share one Redis without seeing each other. No call takes longer than ``timeout``.
+        Servers of different names share one Redis without seeing each other. A call fails when Redis has not answered
+        anything for ``timeout``. For the URL see `RedisAddress`.
+
+        Raises:
+            ValueError: the URL is not valid.
         """
-        # A hash tag: on a cluster all keys of a server lie in one slot, as the scripts need it.
-        self._prefix = f"{{trunkline:{name.replace('{', '(').replace('}', ')')}}}:"
+        self.url = url
+        self._names = KeyNames(name)
         self._timeout = timeout
         self._random = random
-        settings: dict[str, Any] = {
-            "socket_connect_timeout": timeout,
-            "protocol": 2,
-            "retry": Retry(NoBackoff(), 0),
-            "client_name": "trunkline",
-        }
-        pool = BlockingConnectionPool.from_url(
-            url, max_connections=_CONNECTIONS, timeout=timeout, socket_timeout=timeout, **settings
-        )
-        self._client: Redis = Redis(connection_pool=pool)
-        listening = ConnectionPool.from_url(url, socket_timeout=None, **settings)
+        self._address = RedisAddress(url, timeout=timeout)
+        self._commands = CommandConnection(self._address, timeout=timeout, on_lost=self._connection_lost)
         self._process = random(8).hex()
         #: Only this process publishes here: hearing its own message proves that channels work.
         self._own_channel = f"~{self._process}"
         self.stats: StoreStats = StoreStats()
         self._channels = Channels(
-            listening, prefix=self._prefix, own=self._own_channel, timeout=timeout, stats=self.stats
+            self._address, prefix=self._names.prefix, own=self._own_channel, timeout=timeout, stats=self.stats
         )
         self._appends = Appends(self, lost=self._writes_lost)
-        self._hashes: dict[str, str] = {}
         self._writes = 0
         #: Wall time of the last check that succeeded, as Redis counts the life of the hash.
         self._checked_at = 0.0
+        self._opened_at = float("-inf")
+        self._history: History | None = None
         self._generation = ""
         #: The generations before it.
         self._ended: deque[str] = deque(maxlen=_ENDED)
         self._callbacks: list[Callable[[str], None]] = []
         self._task: asyncio.Task[None] | None = None
-        self._check_now: asyncio.Event = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._wake = asyncio.Event()
         self._down = False
         self._closed = False
 
@@ -102,21 +104,25 @@ class RedisEngine:
 
     async def get(self, key: str) -> bytes | None:
         """Return a value."""
-        value: bytes | None = await self._call(self._client.get(self._key(key)))
+        value: bytes | None = await self._call("GET", self._names.value(key), repeatable=True)
         return value
 
-    async def put(self, key: str, value: bytes, *, ttl: float, only_if_absent: bool = False) -> bool:
-        """Set a value."""
-        return await self._write("put", [self._key(key)], [value, _milliseconds(ttl), int(only_if_absent)])
+    async def commit(self, *steps: Step) -> Commit:
+        """Do all steps by one script, which counts one write of this process.
 
-    async def replace(self, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
-        """Set a value if it is ``old`` now."""
-        return await self._write("replace", [self._key(key)], [old, new, _milliseconds(ttl)])
-
-    async def delete(self, *keys: str) -> None:
-        """Delete values, logs and counts."""
-        found = [name for key in keys for name in (self._key(key), self._log(key), self._size(key), self._limit(key))]
-        await self._write("delete", found, [])
+        Raises:
+            StoreUnavailable: acknowledged writes are gone, too, and so may be what these steps were to be compared
+                with: a nonce that is new may be a used one. The check starts a new generation; until then every commit
+                fails.
+        """
+        if not steps:
+            return Commit(True)
+        process = self._process
+        keys, args = commit_arguments(steps, self._names)
+        reply = await self._script(COMMIT, [self._names.process(process), *keys], [self._writes, *args])
+        if isinstance(reply, int) and process == self._process:
+            self._writes = max(self._writes, reply)
+        return commit_outcome(steps, reply)
 
     # --- logs --------------------------------------------------------------------------------------------------------
 
@@ -132,9 +138,13 @@ class RedisEngine:
         patience: float | None = None,
     ) -> Appended:
         """Add an entry, in one group with those of other callers."""
-        channel = "" if announce is None else self._prefix + announce
-        args = [data, max_entries, max_bytes, _milliseconds(ttl), channel, "entry"]
-        return await self._append([self._log(log), self._size(log)], args, patience)
+        if patience is None:
+            self._reach()
+        channel = "" if announce is None else self._names.channel(announce)
+        args = [data, max_entries, max_bytes, milliseconds(ttl), channel]
+        return await self._appends.add(
+            self._names.log(log), args, patience=self._timeout if patience is None else patience
+        )
 
     async def read(
         self, log: str, *, after: str = "", limit: int = 1000, inclusive: bool = False
@@ -143,8 +153,9 @@ class RedisEngine:
         if after and entry_position(after) is None:
             return None
         count = limit + 1 if after else limit
-        found = await self._call(self._client.xrange(self._log(log), min=after or "-", count=count))
-        entries = [Entry(id.decode(), fields[b"d"]) for id, fields in found]
+        stream = self._names.log(log)[0]
+        reply = await self._call("XRANGE", stream, after or "-", "+", "COUNT", count, repeatable=True)
+        entries = [Entry(id.decode(), fields[1]) for id, fields in reply]
         if not after:
             return entries
         if not entries or entries[0].id != after:
@@ -155,7 +166,7 @@ class RedisEngine:
 
     async def publish(self, channel: str, data: bytes) -> int:
         """Send a message."""
-        heard: int = await self._call(self._client.publish(self._prefix + channel, data))
+        heard: int = await self._call("PUBLISH", self._names.channel(channel), data)
         return heard
 
     async def subscribe(
@@ -169,68 +180,41 @@ class RedisEngine:
 
     async def admit(self, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
         """Count events."""
-        wait: int = await self._script("admit", [self._limit(key)], [round(1e6 / rate), burst, cost])
+        wait: int = await self._script(ADMIT, [self._names.limit(key)], [round(1e6 / rate), burst, cost])
         return wait / 1e6
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
-    async def enqueue(self, queue: str, data: bytes, *, holder: str = "") -> str:
-        """Add an entry."""
-        name = self._queue(queue)
-        args = [data, 0, 0, 0, self._prefix + queue, "id", *([holder] if holder else [])]
-        appended = await self._append([name, f"{name}:size"], args, None)
-        return appended.id
-
     async def take(self, queue: str, holder: str, *, lease: float, limit: int = 1) -> list[Delivery]:
         """Lease entries."""
-        found = await self._script("take", [self._queue(queue)], [holder, _milliseconds(lease), limit])
-        return [Delivery(id.decode(), data, attempt) for id, data, attempt in found]
+        taken = await self._script(TAKE, self._names.queue(queue), [holder, milliseconds(lease), limit])
+        return [Delivery(id.decode(), data, attempt) for id, data, attempt in taken]
 
     async def renew(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """Renew leases."""
-        return await self._hold(queue, holder, "renew", ids)
-
-    async def finish(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
-        """Remove entries."""
-        return await self._hold(queue, holder, "finish", ids)
+        return await self._change_leases(queue, holder, "renew", ids)
 
     async def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """End leases."""
-        return await self._hold(queue, holder, "release", ids)
+        return await self._change_leases(queue, holder, "release", ids)
 
-    async def _hold(self, queue: str, holder: str, verb: str, ids: Sequence[str]) -> list[str]:
-        found = await self._script("hold", [self._queue(queue)], [holder, verb, *ids])
-        return [id.decode() for id in found]
+    async def _change_leases(self, queue: str, holder: str, verb: str, ids: Sequence[str]) -> list[str]:
+        leased = await self._script(LEASES, self._names.queue(queue), [holder, verb, *ids])
+        return [id.decode() for id in leased]
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
-    async def index(
-        self,
-        member: str,
-        *,
-        into: Mapping[str, IndexLimits],
-        out_of: Sequence[str] = (),
-        weight: int = 0,
-        ttl: float,
-    ) -> FullIndex | None:
-        """Add a member."""
-        keys = [self._own_hash, *(key for name in (*into, *out_of) for key in self._index(name))]
-        limits = [number for each in into.values() for number in each]
-        args = [member, weight, _milliseconds(ttl), len(into), *limits]
-        _, full, limit = await self._counted("index", keys, args)
-        return FullIndex(list(into)[full - 1], limit.decode()) if full else None
-
     async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Return members."""
-        found = await self._script("members", self._index(index), [after, limit])
-        return [member.decode() for member in found]
+        members = await self._script(MEMBERS, self._names.index(index), [after, limit], repeatable=True)
+        return [member.decode() for member in members]
 
     # --- its own life ------------------------------------------------------------------------------------------------
 
     @property
     def available(self) -> bool:
         """Whether Redis answers, and channels are heard."""
-        return not self._down and self._channels.connected
+        return not self._down and self._channels.reachable
 
     @property
     def generation(self) -> str:
@@ -242,10 +226,12 @@ class RedisEngine:
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect, load the scripts and read the generation."""
+        """Connect, load the scripts and read the generation; if it fails, the engine goes on trying by itself."""
+        try:
+            await self._open()
+        finally:
+            self._start()
         await self._channels.start()
-        await self._check()
-        self._start_checks()
 
     async def aclose(self) -> None:
         """Disconnect; commands that come later fail instead of connecting again."""
@@ -255,201 +241,217 @@ class RedisEngine:
             await asyncio.wait([self._task])
         await self._appends.aclose()
         await self._channels.aclose()
-        await self._client.aclose()
-        await self._client.connection_pool.aclose()
+        await self._commands.aclose()
+        await self._address.aclose()
 
     # --- commands ----------------------------------------------------------------------------------------------------
-
-    def _key(self, key: str) -> str:
-        return f"{self._prefix}value:{key}"
-
-    def _log(self, log: str) -> str:
-        return f"{self._prefix}log:{log}"
-
-    def _size(self, log: str) -> str:
-        return f"{self._prefix}size:{log}"
-
-    def _limit(self, key: str) -> str:
-        return f"{self._prefix}limit:{key}"
-
-    def _queue(self, queue: str) -> str:
-        return f"{self._prefix}queue:{queue}"
-
-    def _index(self, index: str) -> list[str]:
-        return [f"{self._prefix}index:{index}:{part}" for part in ("order", "until", "weight")]
-
-    @property
-    def _own_hash(self) -> str:
-        return f"{self._prefix}process:{self._process}"
 
     def _reach(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._down:
             raise StoreUnavailable("Redis cannot be reached; the server keeps trying")
+        # A command that comes before `connect` waits for the connection.
+        self._start()
 
-    async def _call(self, command: Any) -> Any:
-        """Await a command, for a bounded time.
+    async def _call(self, *command: Any, repeatable: bool = False) -> Any:
+        """Send a command and return the reply.
 
         Raises:
             StoreUnavailable: Redis did not answer, or refused the command.
         """
         with self.stats.operation():
+            self._reach()
             try:
-                self._reach()
-            except StoreUnavailable:
-                command.close()
+                return await self._commands.call(*command, repeatable=repeatable)
+            except NoScriptError:
                 raise
-            return await self._answer(command)
-
-    async def _answer(self, command: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await command
-        except NoScriptError:
-            raise
-        except _FAILURES as error:
-            if has_lost_writes(error):
-                self._writes_lost()
-                raise StoreUnavailable("Redis lost writes that it had acknowledged") from error
-            if isinstance(error, ResponseError) and not refuses_all(error):
-                # Only this command: a Redis without memory for a write still answers reads.
+            except ResponseError as error:
+                if has_lost_writes(error):
+                    self._writes_lost()
+                    raise StoreUnavailable("Redis lost writes that it had acknowledged") from error
+                if refuses_all(error):
+                    self._commands.drop(error)
+                # Otherwise only this command: a Redis without memory for a write still answers reads.
                 raise StoreUnavailable(f"Redis refused a command: {reason(error)}") from error
-            self._failed(error)
-            raise StoreUnavailable(f"Redis did not answer: {reason(error)}") from error
 
-    async def _script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+    async def _script(self, source: str, keys: list[str], args: list[Any], *, repeatable: bool = False) -> Any:
         for _ in range(2):
             try:
-                return await self._call(self._run_script(name, keys, args))
+                return await self._call("EVALSHA", _HASHES[source], len(keys), *keys, *args, repeatable=repeatable)
             except NoScriptError:
-                # Redis was restarted: it has no scripts.
-                self._hashes.clear()
+                # They were flushed.
+                await self._load()
         raise StoreUnavailable("Redis loses its scripts as soon as they are loaded")
 
-    async def _run_script(self, name: str, keys: list[str], args: list[Any]) -> Any:
-        if name not in self._hashes:
-            await self._load()
-        return await self._client.evalsha(self._hashes[name], len(keys), *keys, *args)
-
     async def _load(self) -> None:
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for source in SCRIPTS.values():
-                pipeline.script_load(source)
-            self._hashes = dict(zip(SCRIPTS, await pipeline.execute(), strict=True))
-
-    async def _write(self, name: str, keys: list[str], args: list[Any]) -> bool:
-        return bool((await self._counted(name, [self._own_hash, *keys], args))[1])
-
-    async def _counted(self, name: str, keys: list[str], args: list[Any]) -> list[Any]:
-        """Run a script that counts the writes of this process, and does nothing if acknowledged ones are gone.
-
-        Raises:
-            StoreUnavailable: they are, and so may be what this write was to be compared with: a nonce that is new
-                may be a used one. The check starts a new generation; until then every write fails.
-        """
-        process = self._process
-        found: list[Any] = await self._script(name, keys, [*args, self._writes])
-        if process == self._process:
-            self._writes = max(self._writes, found[0])
-        return found
-
-    async def _append(self, keys: list[str], args: list[Any], patience: float | None) -> Appended:
-        if patience is None:
-            self._reach()
-        return await self._appends.add(keys, args, patience=self._timeout if patience is None else patience)
+        for source in _SCRIPTS:
+            await self._call("SCRIPT", "LOAD", source, repeatable=True)
 
     async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
         """Run the append script for each; called by `Appends`."""
-        return await self._call(self._run_group(calls))  # type: ignore[no-any-return]
-
-    async def _run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
-        if "append" not in self._hashes:
-            await self._load()
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for keys, args in calls:
-                pipeline.evalsha(self._hashes["append"], 1 + len(keys), self._own_hash, *keys, *args)
-            outcomes: list[Any] = await pipeline.execute(raise_on_error=False)
+        with self.stats.operation():
+            self._reach()
+            process = self._names.process(self._process)
+            replies = [
+                self._commands.call("EVALSHA", _HASHES[APPEND], 1 + len(keys), process, *keys, *args)
+                for keys, args in calls
+            ]
+            # Replies come in order: after the last there are all of them.
+            await asyncio.wait(replies[-1:])
+            outcomes = [reply.exception() or reply.result() for reply in replies]
         for outcome in outcomes:
             if isinstance(outcome, NoScriptError):
-                self._hashes.clear()
-            elif isinstance(outcome, OSError | TimeoutError) or refuses_all(outcome):
+                await self._load()
+                break
+            if refuses_all(outcome):
+                self._commands.drop(outcome)
+            if isinstance(outcome, StoreUnavailable) or refuses_all(outcome):
                 raise outcome
         return outcomes
 
-    # --- failure and recovery ----------------------------------------------------------------------------------------
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = asyncio.get_running_loop().create_task(self._stay_connected(), name="trunkline-store")
+
+    def _connection_lost(self, error: BaseException) -> None:
+        """Called when the connection for commands is lost: it is made again at once, if Redis has not fallen silent."""
+        if isinstance(error, TimeoutError):
+            self._failed(error)
+        self._wake.set()
+
+    def _writes_lost(self) -> None:
+        """Called when Redis lost writes that it had acknowledged: the check starts a new generation."""
+        self._wake.set()
 
     def _failed(self, error: BaseException) -> None:
         if not self._down:
             log.warning("the store cannot be reached: %s", reason(error))
         self._down = True
-        self._check_now.set()
-        # A command may have failed before anything connected; it too must find out that Redis is back.
-        self._start_checks()
+        self._channels.not_sent_to_itself()
+        self._channels.fail_pending()
+        self._commands.fail_waiting(f"Redis did not answer: {reason(error)}")
 
-    def _start_checks(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._check_regularly(), name="trunkline-store")
-
-    def _writes_lost(self) -> None:
-        """Called when Redis lost writes that it had acknowledged: the check starts a new generation."""
-        self._check_now.set()
-
-    async def _check_regularly(self) -> None:
+    async def _stay_connected(self) -> None:
+        loop = asyncio.get_running_loop()
         while not is_cancelled():
-            self._check_now.clear()
+            self._wake.clear()
             try:
-                async with asyncio.timeout(_PROBE_SECONDS if self._down else _CHECK_SECONDS):
-                    # A failure wakes it up once; after that it probes at its own pace.
-                    await self._check_now.wait()
-                if self._down:
-                    await asyncio.sleep(_PROBE_SECONDS)
-            except TimeoutError:
-                pass
-            try:
-                await self._check()
+                if self._commands.connected:
+                    await self._check()
+                else:
+                    # A connection that breaks as soon as it is made is not made again at once.
+                    await asyncio.sleep(max(0.0, self._opened_at + _PROBE_SECONDS - loop.time()))
+                    await self._open()
+                    if not self._channels.started:
+                        await self._channels.start()
             except StoreUnavailable:
-                continue
+                pass
             except Exception:
                 log.exception("the check of the store failed")
+            try:
+                async with asyncio.timeout(_PROBE_SECONDS if self._down else _CHECK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _open(self) -> None:
+        """Connect, unless that was done already.
+
+        Raises:
+            StoreUnavailable: it failed.
+        """
+        async with self._opening:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            if self._commands.connected:
+                return
+            try:
+                await self._commands.open(self._greet)
+            except (RedisError, OSError, TimeoutError) as error:
+                self._failed(error)
+                raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
+            self._opened_at = asyncio.get_running_loop().time()
+            if self._down:
+                log.warning("the store can be reached again")
+            self._down = False
+            self._channels.try_now()
+
+    async def _greet(self, request: Request) -> None:
+        """Load the scripts, and check by the history of this Redis that nothing was lost, before anything is sent."""
+        names = self._names
+        server, replication, settings, stored, generation = await request(
+            [
+                ("INFO", "server"),
+                ("INFO", "replication"),
+                ("CONFIG", "GET", "append*"),
+                ("HMGET", names.history, "run", "replication", "durable"),
+                ("GET", names.generation),
+            ]
+        )
+        for reply in (server, replication, stored, generation):
+            if isinstance(reply, ResponseError):
+                raise reply
+        history = read_history(server, replication, settings, one_address=self._address.is_fixed)
+        before = self._history or stored_history(stored)
+        check = self._check_command(
+            history,
+            is_proven=before is None or history.continues(before),
+            generation=self._generation or (generation or b"").decode(),
+        )
+        *_, found = await request([*(("SCRIPT", "LOAD", source) for source in _SCRIPTS), check])
+        if isinstance(found, ResponseError):
+            raise found
+        self._history = history
+        self._checked(found)
+
+    # --- lost writes -------------------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        """Check that Redis answers and still has the acknowledged writes; if it lost any, start a new generation."""
-        if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
-            # After so long without contact the hash has expired, which is no lost write.
-            self._start_count()
-        fresh = self._random(8).hex()
-        keys = [self._own_hash, f"{self._prefix}generation"]
+        """Check that Redis still has the acknowledged writes, and that channels are heard."""
+        assert self._history is not None
+        replication = await self._call("INFO", "replication", repeatable=True)
         try:
-            async with asyncio.timeout(self._timeout):
-                args = [fresh, self._appends.acknowledged, self._writes, self._generation, *self._ended]
-                try:
-                    found = await self._run_script("check", keys, args)
-                except NoScriptError:
-                    await self._load()
-                    found = await self._run_script("check", keys, args)
-                self._channels.sending_to_itself()
-                heard = await self._client.publish(self._prefix + self._own_channel, b"")
-        except _FAILURES as error:
-            self._channels.not_sent_to_itself()
-            self._failed(error)
-            raise StoreUnavailable(f"Redis did not answer: {reason(error)}") from error
-        if self._down:
-            log.warning("the store can be reached again")
-        self._down = False
-        self._checked_at = self.stats.last_success = time.time()
+            history = self._history.at(replication)
+        except RedisError as error:
+            self._commands.drop(error)
+            raise StoreUnavailable(f"Redis refused a command: {reason(error)}") from error
+        check = self._check_command(history, is_proven=history.continues(self._history), generation=self._generation)
+        try:
+            found = await self._call(*check)
+        except NoScriptError:
+            await self._load()
+            found = await self._call(*check)
+        self._history = history
+        self._checked(found)
+        self._channels.sending_to_itself()
+        heard = await self._call("PUBLISH", self._names.channel(self._own_channel), b"")
         if self._channels.connected and (not heard or self._channels.silent):
             # Redis no longer knows the connection for channels, or does not reach it, although it seems to be open.
             await self._channels.drop()
-        self._found_generation(found[0].decode(), lost=bool(found[1]))
 
-    def _found_generation(self, generation: str, *, lost: bool) -> None:
+    def _check_command(self, history: History, *, is_proven: bool, generation: str) -> tuple[Any, ...]:
+        if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
+            # After so long without contact the hash has expired, which is no lost write.
+            self._start_count()
+        keys = [self._names.process(self._process), self._names.generation, self._names.history]
+        args = [self._random(8).hex(), self._appends.acknowledged, self._writes, generation, int(is_proven)]
+        args += [history.run, history.replication, int(history.durable), *self._ended]
+        return ("EVALSHA", _HASHES[CHECK], len(keys), *keys, *args)
+
+    def _checked(self, reply: list[Any]) -> None:
+        self._checked_at = self.stats.last_success = time.time()
+        generation = reply[0].decode()
         before, self._generation = self._generation, generation
-        if lost:
+        if reply[1]:
             # What was counted is gone.
             self._start_count()
         if before and before != generation:
             self._ended.append(before)
+            # They are about what there was before.
+            self._commands.fail_waiting("Redis lost writes that it had acknowledged")
             log.error("the store lost acknowledged writes: all sessions end, and handles are invalid")
             for callback in self._callbacks:
                 callback(generation)
@@ -459,7 +461,3 @@ class RedisEngine:
         self._process = self._random(8).hex()
         self._writes = 0
         self._appends.reset()
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))

@@ -25,7 +25,7 @@ from redis.exceptions import (
 
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Appended
-from trunkline.store.redis_channels import is_cancelled
+from trunkline.store.redis_connection import is_cancelled
 from trunkline.store.redis_scripts import RING
 
 __all__ = ["Appends", "Pipelines", "has_lost_writes", "refuses_all"]
@@ -160,9 +160,9 @@ class Appends:
         """Send a group; return whether all of it was done, or refused for good."""
         calls = []
         before = 0
-        for each in group:
-            calls.append((each.keys, [*each.args[:4], each.number, self.acknowledged, before, *each.args[4:]]))
-            before = each.number
+        for append in group:
+            calls.append((append.keys, [*append.args[:4], append.number, self.acknowledged, before, *append.args[4:]]))
+            before = append.number
         try:
             outcomes = await self._pipelines.run_group(calls)
         except (StoreUnavailable, RedisError, OSError, TimeoutError):

@@ -1,7 +1,7 @@
 """The subscriptions of one process to Redis channels, over one connection.
 
 The connection is made again when it breaks; then all channels are subscribed again, and each subscriber learns that
-messages may be missing. Only this module reads from the connection.
+messages may be missing. A subscription that is made meanwhile waits for it. Only this module reads from the connection.
 """
 
 from __future__ import annotations
@@ -10,33 +10,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
-from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError
 
 from trunkline.errors import StoreUnavailable
+from trunkline.store.redis_connection import RedisAddress, is_cancelled, reason
 from trunkline.store.stats import StoreStats
 
-__all__ = ["Channels", "is_cancelled", "reason"]
+__all__ = ["Channels"]
 
 log = logging.getLogger("trunkline.store")
 
 #: Seconds between two attempts to connect again; doubled after each, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+#: How many channels are subscribed by one command.
+_GROUP = 500
 #: AttributeError, RuntimeError: redis-py, when the connection is dropped while it is used.
 _FAILURES = (RedisError, OSError, TimeoutError, AttributeError, RuntimeError)
-
-
-def is_cancelled() -> bool:
-    """Return whether the current task was cancelled; before Python 3.12 ``asyncio.wait_for`` swallows some of this."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def reason(error: BaseException) -> str:
-    """Return what an error says, or its type if it says nothing, as a timeout does."""
-    return str(error) or type(error).__name__
 
 
 class _ChannelSubscription:
@@ -58,13 +50,13 @@ class Channels:
     """The channels that a process listens on."""
 
     def __init__(
-        self, pool: ConnectionPool, *, prefix: str, own: str, timeout: float, stats: StoreStats | None = None
+        self, address: RedisAddress, *, prefix: str, own: str, timeout: float, stats: StoreStats | None = None
     ) -> None:
-        """Use the settings of a pool; ``own`` is a channel that is always subscribed."""
-        self._pool = pool
+        """Use an address; ``own`` is a channel that is always subscribed."""
+        self._address = address
         self._prefix = prefix
         self._own = own
-        #: When the oldest message to itself was sent that has not arrived; None if all have.
+        #: When a message to itself was sent since which nothing has arrived; None if something has.
         self._sent_at: float | None = None
         self._timeout = timeout
         self._connection: Any = None
@@ -74,12 +66,20 @@ class Channels:
         self._confirmations: dict[str, asyncio.Future[None]] = {}
         self._stats = StoreStats() if stats is None else stats
         self._connected = asyncio.Event()
+        self._try_now = asyncio.Event()
         self._starting = asyncio.Lock()
+        #: Whether the last attempt to connect succeeded: a connection that has just broken is not lost yet.
+        self.reachable: bool = False
 
     @property
     def connected(self) -> bool:
         """Whether all channels are subscribed."""
         return self._connected.is_set()
+
+    @property
+    def started(self) -> bool:
+        """Whether `start` was called, which keeps trying."""
+        return self._task is not None
 
     def sending_to_itself(self) -> None:
         """Called before this process publishes on its own channel."""
@@ -92,47 +92,54 @@ class Channels:
 
     @property
     def silent(self) -> bool:
-        """Whether a message to itself did not arrive in time: the connection seems open, and delivers nothing."""
+        """Whether nothing arrived since a message to itself was sent: it seems to be open, and delivers nothing."""
         return self._sent_at is not None and asyncio.get_running_loop().time() - self._sent_at > self._timeout
 
     async def start(self) -> None:
-        """Connect, unless that was done already.
+        """Connect, unless that was done already; if it fails, it is tried again until it succeeds.
 
         Raises:
-            StoreUnavailable: that failed.
+            StoreUnavailable: it failed.
         """
         # Several parts of a worker may start at once.
         async with self._starting:
-            if self._task is not None:
-                return
             try:
-                await self._connect()
+                if self._task is not None:
+                    self._try_now.set()
+                    async with asyncio.timeout(self._timeout):
+                        await self._connected.wait()
+                    return
+                try:
+                    await self._connect()
+                finally:
+                    self._task = asyncio.get_running_loop().create_task(self._run(), name="trunkline-channels")
             except (RedisError, OSError, TimeoutError) as error:
                 raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="trunkline-channels")
+
+    def try_now(self) -> None:
+        """Connect at once if the connection is lost; called when Redis answers again."""
+        self._try_now.set()
 
     async def subscribe(
         self, name: str, receive: Callable[[bytes], None], missed: Callable[[], None] | None
     ) -> _ChannelSubscription:
-        """Subscribe, and wait until Redis has confirmed it.
+        """Subscribe, and wait until Redis has confirmed it; `fail_pending` ends the wait.
 
         Raises:
             StoreUnavailable: it did not.
         """
         subscription = _ChannelSubscription(self, name, receive, missed)
-        known = name in self._by_name
+        is_new = name not in self._by_name
         self._by_name.setdefault(name, []).append(subscription)
         try:
-            if not self.connected:
-                raise StoreUnavailable("Redis cannot be reached")
-            confirmed = self._confirmations.get(name)
-            if not known or (confirmed is not None and confirmed.done() and confirmed.exception() is not None):
-                confirmed = self._confirmations[name] = asyncio.get_running_loop().create_future()
-                async with asyncio.timeout(self._timeout):
-                    await self._connection.send_command("SUBSCRIBE", self._prefix + name)
-            if confirmed is not None:
-                async with asyncio.timeout(self._timeout):
-                    await asyncio.shield(confirmed)
+            confirmation = self._confirmations.get(name)
+            if confirmation is None and (is_new or not self.connected):
+                confirmation = self._confirmations[name] = asyncio.get_running_loop().create_future()
+                if self.connected:
+                    async with asyncio.timeout(self._timeout):
+                        await self._connection.send_command("SUBSCRIBE", self._prefix + name)
+            if confirmation is not None:
+                await asyncio.shield(confirmation)
         except (*_FAILURES, StoreUnavailable) as error:
             await self.unsubscribe(name, subscription)
             raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
@@ -161,79 +168,101 @@ class Channels:
         if self._connection is not None:
             await self._connection.disconnect(nowait=True)
 
+    def fail_pending(self) -> None:
+        """Let every subscription fail that waits for Redis."""
+        pending, self._confirmations = self._confirmations, {}
+        for confirmation in pending.values():
+            if not confirmation.done():
+                confirmation.set_exception(StoreUnavailable("it does not answer"))
+                confirmation.exception()
+
     async def aclose(self) -> None:
         """Disconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        self._disconnected()
+        self._connected.clear()
+        self.reachable = False
+        self.fail_pending()
         self._by_name.clear()
         await self.drop()
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        connection: Any = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        connection: Any = self._address.connection()
+        loop = asyncio.get_running_loop()
+        subscribed: set[str] = set()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as deadline:
                 await connection.connect()
-                wanted = [self._prefix + name for name in self._by_name]
-                await connection.send_command("SUBSCRIBE", *wanted)
-                for _ in wanted:
-                    await connection.read_response()
+                # Channels may be added and removed while it waits.
+                while added := tuple(islice((name for name in self._by_name if name not in subscribed), _GROUP)):
+                    await connection.send_command("SUBSCRIBE", *(self._prefix + name for name in added))
+                    subscribed.update(added)
+                    confirmed = 0
+                    while confirmed < len(added):
+                        # Messages in between are missed, as those before them.
+                        confirmed += (await connection.read_response())[0] == b"subscribe"
+                    # Thousands may take longer than one answer.
+                    deadline.reschedule(loop.time() + self._timeout)
+                if removed := subscribed - self._by_name.keys():
+                    await connection.send_command("UNSUBSCRIBE", *(self._prefix + name for name in removed))
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
         self._connection = connection
         self._sent_at = None
         self._connected.set()
+        self.reachable = True
+        for name in tuple(self._confirmations):
+            self._confirm(name)
 
     async def _run(self) -> None:
         while not is_cancelled():
+            if not self.connected:
+                await self._connect_again()
             try:
                 while not is_cancelled():
                     self._received(await self._connection.read_response(disconnect_on_error=False))
             except _FAILURES as error:
                 log.warning("the connection for channels of the store broke: %s", reason(error))
-            self._disconnected()
+            self._connected.clear()
             await self.drop()
-            await self._connect_again()
 
     async def _connect_again(self) -> None:
         pause = _PAUSE
         while not is_cancelled():
-            await asyncio.sleep(pause)
-            # Channels may be added while this waits; those are not subscribed yet, and their subscribers got an error.
+            self._try_now.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._try_now.wait()
             try:
                 await self._connect()
             except (RedisError, OSError, TimeoutError):
+                self.reachable = False
+                self.fail_pending()
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             break
         self._stats.reconnects += 1
-        for subscription in [each for found in self._by_name.values() for each in found]:
+        for subscription in [each for subscribed in self._by_name.values() for each in subscribed]:
             if subscription.missed is not None:
                 _call(subscription.missed)
 
-    def _disconnected(self) -> None:
-        self._connected.clear()
-        for confirmation in self._confirmations.values():
-            if not confirmation.done():
-                confirmation.set_exception(StoreUnavailable("Redis cannot be reached"))
-                confirmation.exception()
-        self._confirmations.clear()
+    def _confirm(self, name: str) -> None:
+        confirmation = self._confirmations.pop(name, None)
+        if confirmation is not None and not confirmation.done():
+            confirmation.set_result(None)
 
     def _received(self, response: Any) -> None:
         kind, channel = response[0], response[1].decode()[len(self._prefix) :]
+        self._sent_at = None
         if kind == b"message":
-            if channel == self._own:
-                self._sent_at = None
             for subscription in tuple(self._by_name.get(channel, ())):
                 _call(subscription.receive, response[2])
         elif kind == b"subscribe":
-            confirmation = self._confirmations.get(channel)
-            if confirmation is not None and not confirmation.done():
-                confirmation.set_result(None)
+            self._confirm(channel)
 
 
 def _call(callback: Callable[..., None], *args: object) -> None:

@@ -444,9 +444,8 @@ def _another(worker: Worker) -> Any:
     store: Any = worker.store
     if hasattr(store, "_contents"):
         return type(store)(store._contents)
-    pool = store._client.connection_pool.connection_kwargs
-    name = store._prefix.removeprefix("{trunkline:").removesuffix("}:")
-    return type(store)(f"redis://{pool['host']}:{pool['port']}/0", name=name)
+    name = store._names.prefix.removeprefix("{trunkline:").removesuffix("}:")
+    return type(store)(store.url, name=name)
 
 
 async def test_a_worker_that_stops_leaves_the_session_to_the_others(fleets: Fleets) -> None:
