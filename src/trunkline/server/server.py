@@ -39,6 +39,7 @@ from trunkline.server.server_options import (
     server_info,
     server_limits,
 )
+from trunkline.server.server_store import ServerStore
 from trunkline.server.subscriptions import Subscriber, SubscriptionStream
 from trunkline.service import TaskFactory
 from trunkline.timers import TimerHandle, Timers
@@ -47,7 +48,6 @@ from trunkline.transports.link import Link
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.protocol.extension_definition import Extension
-    from trunkline.protocol.seal import Seal
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from trunkline.server.task_options import TaskService
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
-    from trunkline.store.interface import Store
     from trunkline.telemetry.requests import RequestTelemetry
     from trunkline.transports.http.server.endpoint import Endpoint
 
@@ -119,6 +118,8 @@ class Server(ComponentRegistry):
         self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
         self.http_options: dict[str, Any] = http_options(options)
         self._state_keys = options.get("state_keys")
+        #: Everything that outlives a request.
+        self.state: ServerStore = ServerStore(options.get("store"), name=name, seal=lambda: self.seal.texts)
         #: Where the values behind handles are stored: an SQLite file, a store, or None for this process.
         self.handle_option: str | os.PathLike[str] | HandleStore | None = options.get("handles")
         self._clock = options.get("clock")
@@ -162,7 +163,6 @@ class Server(ComponentRegistry):
             for extension in self.extension_objects:
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
-        self._task_store: tuple[Store, Seal] | None = None
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
         self.tasks: TaskService | None = None
         if (skills := options.get("skills")) is not None:
@@ -311,6 +311,7 @@ class Server(ComponentRegistry):
         self.close()
         if self.tasks is not None:
             await self.tasks.aclose()
+        await self.state.aclose()
 
     # --- notifications -----------------------------------------------------------------------------------------------
 
@@ -429,15 +430,7 @@ class Server(ComponentRegistry):
             from trunkline.server.task_options import load_tasks, task_settings
 
             self.tasks = load_tasks(self, task_settings(self._task_settings))
-            if self._task_store is not None:
-                self.tasks.share(*self._task_store)
         return self.tasks
-
-    def _share_tasks(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store, sealed, unless the server was given a backend for them."""
-        self._task_store = store, seal
-        if self.tasks is not None:
-            self.tasks.share(store, seal)
 
     def _task_tools(self) -> Mapping[str, Definition]:
         return self._use_tasks().tools

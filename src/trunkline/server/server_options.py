@@ -20,9 +20,9 @@ from trunkline.timers import Clock
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.extensions.tasks.backend import TaskBackend
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.handle_stores import HandleStore
+    from trunkline.server.server_store import StoreOption
     from trunkline.server.task_options import TaskSettings
 
 __all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
@@ -49,7 +49,8 @@ class ServerOptions(TypedDict, total=False):
     tools: Sequence[Callable[..., Any]]
     experimental: Mapping[str, Any] | None
     extensions: Mapping[str, Any] | Sequence[Extension] | None
-    tasks: TaskSettings | TaskBackend | str | os.PathLike[str] | None
+    store: StoreOption
+    tasks: TaskSettings | None
     skills: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     capabilities: Sequence[str]
     revisions: Sequence[str] | None
@@ -141,8 +142,10 @@ def _check(options: Mapping[str, Any]) -> None:
     unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
     if unknown:
         raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")
-    if isinstance(options.get("tasks"), bool):
-        raise ConfigError("tasks= says where tasks are stored; which tools run as tasks is said with task=True on each")
+    if "tasks" in options:
+        from trunkline.server.task_options import task_settings
+
+        task_settings(options["tasks"])
     handles = options.get("handles")
     is_store = all(hasattr(handles, name) for name in ("create", "load", "save", "delete"))
     if handles is not None and not is_store and not isinstance(handles, str | os.PathLike):

@@ -36,6 +36,11 @@ class ServerStore:
         self._shared: Store | None = None
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes may use the store too: any but the memory of this one."""
+        return self._option is not None
+
+    @property
     def store(self) -> Store:
         """The engine of the running event loop; nothing is connected by asking for it."""
         from trunkline.store.open import open_store

@@ -19,6 +19,7 @@ from trunkline.errors import StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.server.handle_stores import StoredHandle, full_store
+from trunkline.server.server_store import ServerStore
 from trunkline.store.interface import IndexLimits, Store
 from trunkline.store.local import LocalEngine
 
@@ -42,7 +43,7 @@ def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
     if server.handle_option is None or isinstance(server.handle_option, StoreHandles):
         server.handle_option = StoreHandles(store, limits=server.limits, ready=worker.started)
         server._handles = None
-    server._share_tasks(store, seal)
+    server.state = ServerStore(store, name=server.name, seal=lambda: server.seal.texts)
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
         # Logins must outlive the server: a file does, what ends with the supervisor of a machine does not.

@@ -16,15 +16,11 @@ from trunkline.connection import Exchange
 from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
-    import os
-
-    from trunkline.extensions.tasks.backend import TaskBackend, TaskLimits
+    from trunkline.extensions.tasks.records import TaskLimits
     from trunkline.protocol.caller import Caller, Session
-    from trunkline.protocol.seal import Seal
     from trunkline.server.server import Server
     from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tools import ToolDefinition
-    from trunkline.store.interface import Store
 
 __all__ = [
     "Sent",
@@ -66,8 +62,6 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
 class TaskSettings(Struct, frozen=True, kw_only=True):
     """The settings for the tasks of a server."""
 
-    #: The path of an SQLite file, or a backend; None stores tasks in memory.
-    backend: str | os.PathLike[str] | TaskBackend | None = None
     limits: TaskLimits | None = None
     #: The maximum time to live in seconds that a caller may request for a finished task.
     max_ttl: float = 7 * 24 * 3600.0
@@ -75,7 +69,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others, with a store.
+    #: Seconds after which the unfinished tasks of a process that has died are taken over by others, on a durable store.
     lease: float = 30.0
     #: Seconds that a client without tasks waits before it gets a job to poll (``slow_calls="poll"``).
     poll_after: float = 20.0
@@ -127,9 +121,6 @@ class TaskService(Protocol):
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
 
-    def share(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store from now on, sealed, unless the server was given a backend."""
-
     async def leave(self) -> None:
         """Stop the running tasks that other workers can take over; called before the store is closed."""
 
@@ -140,10 +131,10 @@ class TaskService(Protocol):
         """Wait, with a timeout, for running tasks that would end with the process."""
 
     def close(self) -> None:
-        """Stop the running tasks; the next process takes over those of a durable backend."""
+        """Stop the running tasks; the next process takes over those of a durable store."""
 
     async def aclose(self) -> None:
-        """Stop the running tasks, and wait until files and threads are released."""
+        """Stop the running tasks, and wait until they are released."""
 
 
 def task_options(given: object) -> TaskOptions | None:
@@ -164,12 +155,17 @@ def task_options(given: object) -> TaskOptions | None:
 
 
 def task_settings(given: object) -> TaskSettings:
-    """Parse ``tasks=`` of a server: settings, a path or a backend.
+    """Check ``tasks=`` of a server.
 
     Raises:
-        ConfigError: ``slow_calls`` or ``lease`` has an invalid value.
+        ConfigError: it is something else, or ``slow_calls`` or ``lease`` has an invalid value.
     """
-    settings = given if isinstance(given, TaskSettings) else TaskSettings(backend=given)  # type: ignore[arg-type]
+    settings = TaskSettings() if given is None else given
+    if not isinstance(settings, TaskSettings):
+        raise ConfigError(
+            "tasks= must be TaskSettings(...). Tasks are stored where store= of the server says: "
+            'write Server(store="file.db") instead of tasks="file.db"'
+        )
     if settings.slow_calls not in ("hold", "poll"):
         raise ConfigError(f'slow_calls={settings.slow_calls!r} is unknown; use "hold" or "poll"')
     if not settings.lease > 0:

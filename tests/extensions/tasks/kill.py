@@ -99,7 +99,7 @@ class Killer:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
-        self.database = folder / "tasks.sqlite"
+        self.database = folder / "state.db"
         self.random = random.Random(seed)
         self.known: list[Known] = []
         self.report = Report()
