@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from trunkline import Client, Server
-from trunkline.extensions import CallerFacts, SqliteTaskBackend, TaskLimits, TaskRecord, TaskSettings
+from trunkline.extensions import CallerFacts, TaskLimits, TaskRecord, TaskSettings
 
 ROUNDS = 15
 CALLS = 400

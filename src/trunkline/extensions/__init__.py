@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from trunkline.extensions.apps.declarations import AppCsp, AppDeclaration
     from trunkline.extensions.apps.reading import AppPage
     from trunkline.extensions.skills.loading import LoadedSkill
-    from trunkline.extensions.tasks.backend import MemoryTaskBackend, TaskBackend, TaskLimits
     from trunkline.extensions.tasks.client import TaskHandle, TaskState
     from trunkline.extensions.tasks.record import CallerFacts, Question, TaskRecord
-    from trunkline.extensions.tasks.sqlite_backend import SqliteTaskBackend
+    from trunkline.extensions.tasks.records import TaskLimits
     from trunkline.protocol.extension_definition import Extension, ExtensionMethod, ExtensionNotification, ResultKind
     from trunkline.protocol.extensions import APPS, SKILLS, TASKS
     from trunkline.server.task_options import TaskOptions, TaskSettings
@@ -34,11 +33,8 @@ __all__ = [
     "ExtensionMethod",
     "ExtensionNotification",
     "LoadedSkill",
-    "MemoryTaskBackend",
     "Question",
     "ResultKind",
-    "SqliteTaskBackend",
-    "TaskBackend",
     "TaskHandle",
     "TaskLimits",
     "TaskOptions",
@@ -57,10 +53,9 @@ if not TYPE_CHECKING:
             "trunkline.extensions.apps.declarations": ("AppCsp", "AppDeclaration"),
             "trunkline.extensions.apps.reading": ("AppPage",),
             "trunkline.extensions.skills.loading": ("LoadedSkill",),
-            "trunkline.extensions.tasks.backend": ("MemoryTaskBackend", "TaskBackend", "TaskLimits"),
             "trunkline.extensions.tasks.client": ("TaskHandle", "TaskState"),
             "trunkline.extensions.tasks.record": ("CallerFacts", "Question", "TaskRecord"),
-            "trunkline.extensions.tasks.sqlite_backend": ("SqliteTaskBackend",),
+            "trunkline.extensions.tasks.records": ("TaskLimits",),
             "trunkline.protocol.extension_definition": (
                 "Extension",
                 "ExtensionMethod",

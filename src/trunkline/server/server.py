@@ -47,7 +47,6 @@ from trunkline.transports.link import Link
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.protocol.extension_definition import Extension
-    from trunkline.protocol.seal import Seal
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from trunkline.server.task_options import TaskService
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
-    from trunkline.store.interface import Store
     from trunkline.store.server_store import ServerStore
     from trunkline.telemetry.requests import RequestTelemetry
     from trunkline.transports.http.server.endpoint import Endpoint
@@ -162,7 +160,6 @@ class Server(ComponentRegistry):
             for extension in self.extension_objects:
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
-        self._task_store: tuple[Store, Seal] | None = None
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
         self.tasks: TaskService | None = None
         if (skills := options.get("skills")) is not None:
@@ -429,15 +426,7 @@ class Server(ComponentRegistry):
             from trunkline.server.task_options import load_tasks, task_settings
 
             self.tasks = load_tasks(self, task_settings(self._task_settings))
-            if self._task_store is not None:
-                self.tasks.share(*self._task_store)
         return self.tasks
-
-    def _share_tasks(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store, sealed."""
-        self._task_store = store, seal
-        if self.tasks is not None:
-            self.tasks.share(store, seal)
 
     def _task_tools(self) -> Mapping[str, Definition]:
         return self._use_tasks().tools

@@ -70,9 +70,8 @@ def make_worker(server: Server) -> SharedWorker:
 
 
 def _share(server: Server, worker: SharedWorker, auth: object) -> None:
-    """Let the tasks of a server, and its authentication, keep what several workers need in their store."""
+    """Let the authentication of a server keep what several workers need in their store."""
     store, seal = worker.store, server.state.keys
-    server._share_tasks(store, seal)
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
         if share is not None:

@@ -16,13 +16,11 @@ from trunkline.connection import Exchange
 from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trunkline.extensions.tasks.backend import TaskLimits
+    from trunkline.extensions.tasks.records import TaskLimits
     from trunkline.protocol.caller import Caller, Session
-    from trunkline.protocol.seal import Seal
     from trunkline.server.server import Server
     from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tools import ToolDefinition
-    from trunkline.store.interface import Store
 
 __all__ = [
     "Sent",
@@ -71,7 +69,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     usual_poll: float = 1.0
     #: How slow calls of clients without tasks are served.
     slow_calls: SlowCalls = "hold"
-    #: Seconds after which the unfinished tasks of a worker that has died are taken over by others.
+    #: Seconds after which the unfinished tasks of a process that has died are taken over by others, on a durable store.
     lease: float = 30.0
     #: Seconds that a client without tasks waits before it gets a job to poll (``slow_calls="poll"``).
     poll_after: float = 20.0
@@ -123,9 +121,6 @@ class TaskService(Protocol):
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
 
-    def share(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store from now on, sealed."""
-
     async def leave(self) -> None:
         """Stop the running tasks that other workers can take over; called before the store is closed."""
 
@@ -136,10 +131,10 @@ class TaskService(Protocol):
         """Wait, with a timeout, for running tasks that would end with the process."""
 
     def close(self) -> None:
-        """Stop the running tasks; the next process takes over those of a durable backend."""
+        """Stop the running tasks; the next process takes over those of a durable store."""
 
     async def aclose(self) -> None:
-        """Stop the running tasks, and wait until files and threads are released."""
+        """Stop the running tasks, and wait until they are released."""
 
 
 def task_options(given: object) -> TaskOptions | None:

@@ -14,12 +14,12 @@ import argparse
 import asyncio
 import json
 import random
-import sqlite3
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +29,9 @@ from msgspec import Struct, field
 from tests.extensions.tasks.fleet import PROGRAM
 from tests.extensions.tasks.talk import EXTENSION, FINISHED, WITH_TASKS
 from tests.interaction.wire import Peer, _Pipes
+from trunkline import Server
 from trunkline.extensions import TaskRecord
+from trunkline.extensions.tasks.records import TaskRecords
 
 __all__ = ["Killer", "Known", "Report", "kill_many_times"]
 
@@ -96,10 +98,13 @@ class Killer:
 
     #: Seconds that a task takes, at most.
     longest = 0.4
+    #: Seconds after which the tasks of a killed process are taken over: some lives are longer.
+    lease = 0.05
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
-        self.database = folder / "tasks.sqlite"
+        #: Where the tasks are, as options of a server.
+        self.stored: dict[str, Any] = {"store": str(folder / "state.db")}
         self.random = random.Random(seed)
         self.known: list[Known] = []
         self.report = Report()
@@ -107,7 +112,8 @@ class Killer:
     @asynccontextmanager
     async def server(self) -> AsyncIterator[Peer]:
         """Start the server; at the end it is killed."""
-        options = {"folder": str(self.folder), "file": str(self.database), "transport": "stdio", "forever": True}
+        where = {"folder": str(self.folder), **self.stored}
+        options = {**where, "transport": "stdio", "lease": self.lease, "forever": True}
         pipes = await _Pipes.spawn([sys.executable, str(PROGRAM), json.dumps(options)])
         peer = Peer(pipes, revision=EXTENSION, capabilities={**WITH_TASKS, "elicitation": {}})
         pipes.start(peer)
@@ -186,16 +192,19 @@ class Killer:
                     await self.look(peer, task)
         await self.count(peer)
 
-    def records(self) -> list[TaskRecord]:
+    async def records(self) -> list[TaskRecord]:
         """Return all tasks that are stored."""
-        with closing(sqlite3.connect(self.database)) as db:
-            rows = db.execute("SELECT body FROM tasks").fetchall()
-        return [msgspec.json.decode(body, type=TaskRecord) for (body,) in rows]
+        server = Server("workers", **self.stored)
+        try:
+            stored = TaskRecords(await server.state.ready(), server.state.seal, runner="observer", now=time.time)
+            return list(await stored.page(None, after=None, limit=1_000_000))
+        finally:
+            await server.aclose()
 
     async def count(self, peer: Requester) -> None:
-        """Compare what the client saw, what the tools did, and what the file says."""
+        """Compare what the client saw, what the tools did, and what the store says."""
         while True:
-            records = self.records()
+            records = await self.records()
             # Tasks that no client was told of end too; their questions are not answered.
             if all(each.finished or each.questions for each in records):
                 break
@@ -208,7 +217,7 @@ class Killer:
             name = msgspec.json.decode(record.params)["arguments"]["name"]
             self.judge(record, name, done[name])
         missing = {task.id for task in self.known} - {record.id for record in records}
-        self.report.faults += [f"{id} is not in the file" for id in missing]
+        self.report.faults += [f"{id} is not in the store" for id in missing]
         self.report.questions = sum(len(task.asked) for task in self.known)
         self.report.untold = len(records) - len(self.known)
 

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
-from redis import Redis
 
 from tests.extensions.tasks.fleet import PROGRAM, TaskClient
 from tests.extensions.tasks.kill import ANSWER_SECONDS, Killer, Report, Requester
 from tests.extensions.tasks.talk import FINISHED
 from tests.store.redis_server import RedisServer, redis_server
 from tests.transports.http.shared.machines import KEY, Machine, machine
-from trunkline import Server
-from trunkline.extensions import TaskRecord
 
 __all__ = ["kill_workers"]
 
@@ -44,6 +40,7 @@ class WorkerKiller(Killer):
 
     def __init__(self, folder: Path, seed: int, redis: RedisServer, stack: ExitStack) -> None:
         super().__init__(folder, seed)
+        self.stored = {"store": redis.url, "state_keys": [KEY]}
         self._redis = redis
         self._stack = stack
         self.machines = [self._machine() for _ in range(WORKERS)]
@@ -98,18 +95,6 @@ class WorkerKiller(Killer):
         while any(task.state.get("status") not in FINISHED for task in self.known):
             await self.look_at_all(peer)
         await self.count(peer)
-
-    def records(self) -> list[TaskRecord]:
-        """Return all tasks in Redis."""
-        seal, found = Server("workers", state_keys=[KEY]).seal.texts.for_purpose(b"\x04"), []
-        with Redis(port=self._redis.port) as client:
-            for key in client.keys("*value:task:*"):
-                body, (_, _, name) = client.get(key), key.rpartition(b"value:")
-                plain = None if not isinstance(body, bytes) else seal.open(body.decode(), binding=name)
-                if body is not None:
-                    assert plain is not None, f"{name!r} is not sealed"
-                    found.append(msgspec.json.decode(plain, type=TaskRecord))
-        return found
 
 
 class RandomWorker:

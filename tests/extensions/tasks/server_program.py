@@ -19,12 +19,11 @@ from trunkline.protocol.limits import Limits
 
 options: dict[str, Any] = json.loads(sys.argv[1])
 folder = Path(options.pop("folder"))
-settings = TaskSettings(
-    backend=options.pop("file", None), lease=options.pop("lease", 30.0), limits=TaskLimits(**options.pop("limits", {}))
-)
+settings = TaskSettings(lease=options.pop("lease", 30.0), limits=TaskLimits(**options.pop("limits", {})))
 #: How long a task is kept, for tests that count them all in the end.
 kept: dict[str, Any] = {"ttl": None} if options.pop("forever", False) else {}
-server = Server("workers", version="1", tasks=settings, limits=Limits(drain_seconds=20.0))
+store = options.pop("store", None)
+server = Server("workers", version="1", store=store, tasks=settings, limits=Limits(drain_seconds=20.0))
 # One write in append mode is whole or not there, also when the process is killed in the next moment.
 log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 

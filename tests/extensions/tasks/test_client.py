@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,8 +88,8 @@ async def test_a_handle_is_there_at_once_and_the_result_later(revision: str) -> 
 
 
 @FORMS
-async def test_a_task_is_found_again_by_the_next_program(revision: str, tmp_path: Path) -> None:
-    server, gate = workshop(tasks=tmp_path / "t")
+async def test_a_task_is_found_again_by_the_next_program(revision: str, stored: dict[str, Any]) -> None:
+    server, gate = workshop(**stored)
     async with Client(server, revision=revision) as client:
         id = (await client.start_task("work", {"n": 5})).id
     gate.open.set()

@@ -1,14 +1,10 @@
-"""Tasks that several processes share, in a file or on a store: what is done at another one than the runner."""
+"""Tasks that several servers share on one store: what is done at another one than the runner."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +14,15 @@ from tests.extensions.tasks.test_polling import job_of
 from tests.extensions.tasks.test_subscriptions import listen, told
 from tests.server.talk import accept, again
 from trunkline import Context, Server
-from trunkline.extensions import SqliteTaskBackend, TaskBackend, TaskOptions, TaskSettings
-from trunkline.extensions.tasks.store_backend import StoreTaskBackend
-from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.extensions import TaskOptions, TaskSettings
 
 ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
 Pair = Callable[..., AbstractAsyncContextManager[tuple[TaskPeer, TaskPeer]]]
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often, so that no test waits."""
-    monkeypatch.setattr("trunkline.extensions.tasks.other_processes._LOOK_SECONDS", 0.01)
-
-
-def make(backend: TaskBackend | Path, gate: Gate, **settings: Any) -> Server:
+def make(options: dict[str, Any], gate: Gate, **settings: Any) -> Server:
     """Create one of the servers that share tasks."""
-    server = Server("s", tasks=TaskSettings(backend=backend, **settings), state_keys=["k" * 43])
+    server = Server("s", tasks=TaskSettings(**settings), **{"state_keys": ["5a" * 32], **options})
 
     @server.tool(task=TaskOptions(poll=0.05))
     async def ask(ctx: Context) -> str:
@@ -54,22 +42,16 @@ def make(backend: TaskBackend | Path, gate: Gate, **settings: Any) -> Server:
     return server
 
 
-@pytest.fixture(params=["file", "store"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+@pytest.fixture
+def pair(durable: dict[str, Any]) -> Pair:
     """Return what connects a client to each of two servers that share their tasks; the first runs them."""
-    contents = MemoryContents(now=time.time, random=os.urandom)
 
     @asynccontextmanager
     async def connect(
         revision: str, gate: Gate | None = None, **settings: Any
     ) -> AsyncIterator[tuple[TaskPeer, TaskPeer]]:
         async with AsyncExitStack() as stack:
-            backends: list[Any] = [tmp_path / "t"] * 2
-            if request.param == "store":
-                backends = [StoreTaskBackend(MemoryEngine(contents), now=time.time) for _ in range(2)]
-                for backend in backends:
-                    stack.push_async_callback(backend.aclose)
-            servers = [make(backend, gate or Gate(), **settings) for backend in backends]
+            servers = [make(durable, gate or Gate(), **settings) for _ in range(2)]
             here, there = [await stack.enter_async_context(opened(each, revision, ASKS)) for each in servers]
             yield here, there
 
@@ -151,38 +133,14 @@ async def test_a_task_that_is_cancelled_at_another_process_stops(revision: str, 
     assert state["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("pair", ["file"], indirect=True)
-async def test_a_file_that_cannot_be_read_for_a_while_is_read_later(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with pair(EXTENSION) as (here, there):
-        id = await here.start("ask")
-        key, _ = await there.question(id)
-        failed = asyncio.Event()
-        with monkeypatch.context() as broken:
-            get = SqliteTaskBackend.get
-
-            async def fail_here(self: SqliteTaskBackend, id: str) -> Any:
-                if asyncio.current_task() is not None and "_follow" in repr(asyncio.current_task()):
-                    failed.set()
-                    raise sqlite3.OperationalError("database is locked")
-                return await get(self, id)
-
-            broken.setattr(SqliteTaskBackend, "get", fail_here)
-            await there.answer(id, key, accept("red"))
-            await failed.wait()
-        outcome = await there.outcome(id)
-    assert outcome["content"][0]["text"] == "accept red"
-    assert "could not be polled" in caplog.text
-
-
-async def test_nothing_is_looked_at_when_no_task_runs(tmp_path: Path) -> None:
+async def test_nothing_runs_for_other_workers_in_the_memory_of_one_process() -> None:
     gate = Gate()
-    server = make(tmp_path / "t", gate)
+    server = make({}, gate)
     async with opened(server, EXTENSION, ASKS) as peer:
         id = await peer.start("work")
+        await gate.entered.wait()
+        tasks: Any = server.tasks
+        chores, subscriptions = set(tasks._chores), list(tasks._others._subscriptions)
         gate.open.set()
         await peer.until(id)
-        assert server.tasks is not None
-        while server.tasks._chores:  # type: ignore[attr-defined]
-            await peer.peer.settle()
+    assert (chores, subscriptions) == (set(), [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from trunkline.protocol.limits import Limits
 
 RELATED = "io.modelcontextprotocol/related-task"
 ASKS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
-
-
-def made(kind: str, folder: Path) -> Server:
-    """Return a server with a backend."""
-    return Server("s", tasks=folder / "tasks.sqlite" if kind == "sqlite" else None)
 
 
 def asker(server: Server, **options: Any) -> list[Any]:
@@ -57,11 +50,8 @@ async def keys_of(peer: TaskPeer, id: str, count: int) -> dict[str, Any]:
 
 
 @FORMS
-@KINDS
-async def test_a_question_waits_for_its_answer_and_the_handler_goes_on(
-    revision: str, kind: str, tmp_path: Path
-) -> None:
-    server = made(kind, tmp_path)
+async def test_a_question_waits_for_its_answer_and_the_handler_goes_on(revision: str, stored: dict[str, Any]) -> None:
+    server = Server("s", **stored)
     told = asker(server)
     async with opened(server, revision, ASKS) as peer:
         id = await peer.start("work")
@@ -191,9 +181,8 @@ async def test_an_error_of_the_client_reaches_the_handler() -> None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@KINDS
-async def test_no_key_is_used_for_two_questions(kind: str, tmp_path: Path) -> None:
-    server = made(kind, tmp_path)
+async def test_no_key_is_used_for_two_questions(stored: dict[str, Any]) -> None:
+    server = Server("s", **stored)
 
     @server.tool(task=True)
     async def work(ctx: Context) -> list[str]:
@@ -262,9 +251,8 @@ async def test_answers_to_questions_that_are_not_open_are_acknowledged_and_ignor
     assert (still["status"], outcome["content"][0]["text"], told) == ("input_required", "red", ["red"])
 
 
-@KINDS
-async def test_of_two_answers_to_one_question_the_first_counts(kind: str, tmp_path: Path) -> None:
-    server = made(kind, tmp_path)
+async def test_of_two_answers_to_one_question_the_first_counts(stored: dict[str, Any]) -> None:
+    server = Server("s", **stored)
     told = asker(server)
     async with opened(server, EXTENSION, ASKS) as peer:
         id = await peer.start("work")
@@ -283,9 +271,8 @@ async def test_of_two_answers_to_one_question_the_first_counts(kind: str, tmp_pa
 
 
 @FORMS
-@KINDS
-async def test_a_handler_that_waits_no_longer_withdraws_its_question(revision: str, kind: str, tmp_path: Path) -> None:
-    server, gate, late = made(kind, tmp_path), Gate(), asyncio.Event()
+async def test_a_handler_that_waits_no_longer_withdraws_its_question(revision: str, stored: dict[str, Any]) -> None:
+    server, gate, late = Server("s", **stored), Gate(), asyncio.Event()
 
     @server.tool(task=True)
     async def work(ctx: Context) -> str:
@@ -333,9 +320,8 @@ async def test_a_question_is_open_for_as_long_as_a_task_is_kept(revision: str) -
 
 
 @FORMS
-@KINDS
-async def test_an_answer_that_meets_the_cancellation_changes_nothing(revision: str, kind: str, tmp_path: Path) -> None:
-    server = made(kind, tmp_path)
+async def test_an_answer_that_meets_the_cancellation_changes_nothing(revision: str, stored: dict[str, Any]) -> None:
+    server = Server("s", **stored)
     told = asker(server)
     async with opened(server, revision, ASKS) as peer:
         id = await peer.start("work")
@@ -399,9 +385,8 @@ async def test_a_page_that_is_never_finished_is_given_up(revision: str, monkeypa
 
 
 @FORMS
-@KINDS
-async def test_once_calls_a_function_once_and_keeps_plain_data(revision: str, kind: str, tmp_path: Path) -> None:
-    server, calls = made(kind, tmp_path), list[int]()
+async def test_once_calls_a_function_once_and_keeps_plain_data(revision: str, stored: dict[str, Any]) -> None:
+    server, calls = Server("s", **stored), list[int]()
 
     @server.tool(task=True)
     async def work(ctx: Context) -> list[Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.server.talk import accept
 from trunkline import Client, Context, Server, StaticTokens
 from trunkline.errors import InvalidParams
 from trunkline.extensions import TASKS
+from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.serve import serve
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -260,9 +262,10 @@ async def test_callers_that_cannot_be_told_apart_list_nothing() -> None:
     assert error["code"] == -32601
 
 
-async def test_an_anonymous_caller_does_not_see_the_task_of_a_principal(tmp_path: Path) -> None:
-    protected, gate = workshop(auth=TOKENS, tasks=tmp_path / "t")
-    open_to_all, _ = workshop(tasks=tmp_path / "t")
+async def test_an_anonymous_caller_does_not_see_the_task_of_a_principal() -> None:
+    store = MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
+    protected, gate = workshop(auth=TOKENS, store=store)
+    open_to_all, _ = workshop(store=store)
     async with listening(protected) as url, Client(url, auth="ann-token") as ann:
         id = (await ann.start_task("work")).id
         async with listening(open_to_all) as other, Client(other) as anyone:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,17 +26,11 @@ from trunkline import Context, Server
 from trunkline.protocol.limits import Limits
 
 RELATED = "io.modelcontextprotocol/related-task"
-KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
 METHODS = ["tasks/get", "tasks/update", "tasks/result", "tasks/cancel", "tasks/list"]
 SERVED = {
     CORE: {"tasks/get", "tasks/result", "tasks/cancel", "tasks/list"},
     EXTENSION: {"tasks/get", "tasks/update", "tasks/cancel"},
 }
-
-
-def options(kind: str, folder: Path) -> dict[str, Any]:
-    """Return the options of a server with a backend."""
-    return {"tasks": folder / "tasks.sqlite"} if kind == "sqlite" else {}
 
 
 # --- which revision has which methods ---------------------------------------------------------------------------------
@@ -118,9 +111,8 @@ async def test_a_result_keeps_the_meta_of_the_tool() -> None:
     assert result["_meta"] == {"cost": 3, RELATED: {"taskId": id}}
 
 
-@KINDS
-async def test_a_result_is_waited_for(kind: str, tmp_path: Path) -> None:
-    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, gate):
+async def test_a_result_is_waited_for(stored: dict[str, Any]) -> None:
+    async with at_workshop(CORE, **stored) as (peer, gate):
         id = await peer.start("work", n=9)
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         await peer.peer.settle()
@@ -130,9 +122,8 @@ async def test_a_result_is_waited_for(kind: str, tmp_path: Path) -> None:
     assert answer["result"]["content"][0]["text"] == "9"
 
 
-@KINDS
-async def test_waiting_for_the_result_of_a_cancelled_task_ends(kind: str, tmp_path: Path) -> None:
-    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, _):
+async def test_waiting_for_the_result_of_a_cancelled_task_ends(stored: dict[str, Any]) -> None:
+    async with at_workshop(CORE, **stored) as (peer, _):
         id = await peer.start()
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         await peer.cancel(id)
@@ -160,9 +151,8 @@ async def test_the_relation_in_a_request_about_a_task_is_ignored() -> None:
 # --- cancelling -------------------------------------------------------------------------------------------------------
 
 
-@KINDS
-async def test_a_task_of_the_core_is_cancelled_before_the_answer(kind: str, tmp_path: Path) -> None:
-    async with at_workshop(CORE, **options(kind, tmp_path)) as (peer, gate):
+async def test_a_task_of_the_core_is_cancelled_before_the_answer(stored: dict[str, Any]) -> None:
+    async with at_workshop(CORE, **stored) as (peer, gate):
         id = await peer.start()
         await gate.entered.wait()
         result = (await peer.cancel(id))["result"]
@@ -173,9 +163,8 @@ async def test_a_task_of_the_core_is_cancelled_before_the_answer(kind: str, tmp_
     assert "_meta" not in result
 
 
-@KINDS
-async def test_cancelling_a_task_of_the_extension_is_acknowledged(kind: str, tmp_path: Path) -> None:
-    async with at_workshop(EXTENSION, **options(kind, tmp_path)) as (peer, gate):
+async def test_cancelling_a_task_of_the_extension_is_acknowledged(stored: dict[str, Any]) -> None:
+    async with at_workshop(EXTENSION, **stored) as (peer, gate):
         id = await peer.start()
         await gate.entered.wait()
         result = (await peer.cancel(id))["result"]
@@ -187,11 +176,10 @@ async def test_cancelling_a_task_of_the_extension_is_acknowledged(kind: str, tmp
 
 
 @FORMS
-@KINDS
 async def test_a_cancelled_task_stays_cancelled_whatever_its_handler_does(
-    revision: str, kind: str, tmp_path: Path
+    revision: str, stored: dict[str, Any]
 ) -> None:
-    server, gate, left = Server("s", **options(kind, tmp_path)), Gate(), asyncio.Event()
+    server, gate, left = Server("s", **stored), Gate(), asyncio.Event()
 
     @server.tool(task=True)
     async def work() -> str:
@@ -241,9 +229,8 @@ async def test_cancelling_a_finished_task_of_the_extension_changes_nothing() -> 
 
 
 @FORMS
-@KINDS
-async def test_cancelling_and_finishing_at_once_gives_one_end(revision: str, kind: str, tmp_path: Path) -> None:
-    server, gate = workshop(**options(kind, tmp_path))
+async def test_cancelling_and_finishing_at_once_gives_one_end(revision: str, stored: dict[str, Any]) -> None:
+    server, gate = workshop(**stored)
     ends = set()
     async with opened(server, revision) as peer:
         for number in range(30):

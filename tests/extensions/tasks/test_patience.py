@@ -1,17 +1,17 @@
-"""A backend that cannot be reached is waited for, and not for ever."""
+"""A store that cannot be reached is waited for, and not for ever."""
 
 from __future__ import annotations
 
 import pytest
 
 from trunkline.errors import StoreUnavailable
-from trunkline.extensions.tasks.patience import when_reachable
+from trunkline.extensions.tasks.records import when_reachable
 
 
 async def test_what_cannot_be_stored_for_a_long_time_is_dropped_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("trunkline.extensions.tasks.patience._PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("trunkline.extensions.tasks.records._PATIENCE_SECONDS", 0.5)
     attempts: list[int] = []
 
     async def work() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +17,12 @@ from tests.extensions.tasks.talk import CORE, EXTENSION, FORMS, TaskPeer, at_wor
 from tests.server.talk import accept, reach
 from tests.support import run_async
 from trunkline import Context, Server
-from trunkline.extensions import CallerFacts, MemoryTaskBackend, SqliteTaskBackend, TaskLimits, TaskOptions
+from trunkline.extensions import CallerFacts, TaskOptions, TaskRecord
+from trunkline.extensions.tasks.leases import Leases
+from trunkline.extensions.tasks.records import TaskRecords
 from trunkline.protocol.caller import Principal
+from trunkline.store.interface import Store
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 ASKS: Mapping[str, Any] = {"elicitation": {}}
 Make = Callable[[Server, "list[str]"], None]
@@ -28,16 +30,16 @@ Make = Callable[[Server, "list[str]"], None]
 
 @asynccontextmanager
 async def restarted(
-    path: Path, revision: str, make: Make, begin: Callable[[TaskPeer], Any], **options: Any
+    stored: dict[str, Any], revision: str, make: Make, begin: Callable[[TaskPeer], Any], **options: Any
 ) -> AsyncIterator[tuple[TaskPeer, str, list[str]]]:
     """Start a task at one server, end that server, and connect to the next one; ``make`` adds the tools to both."""
     events: list[str] = []
-    first = Server("s", tasks=path, **options)
+    first = Server("s", **stored, **options)
     make(first, events)
     async with opened(first, revision, ASKS) as peer:
         id = await begin(peer)
     events.append("--")
-    second = Server("s", tasks=path, **options)
+    second = Server("s", **stored, **options)
     make(second, events)
     async with opened(second, revision, ASKS) as peer:
         yield peer, id, events
@@ -68,23 +70,23 @@ async def begin_work(peer: TaskPeer) -> str:
 
 
 @FORMS
-async def test_unfinished_work_fails_by_default(revision: str, tmp_path: Path) -> None:
-    async with restarted(tmp_path / "t", revision, slow(0), begin_work) as (peer, id, events):
+async def test_unfinished_work_fails_by_default(revision: str, durable: dict[str, Any]) -> None:
+    async with restarted(durable, revision, slow(0), begin_work) as (peer, id, events):
         state = await peer.until(id)
     assert (state["status"], events) == ("failed", ["run", "--"])
     assert "The server stopped while the task was running" in state["statusMessage"]
 
 
 @FORMS
-async def test_unfinished_work_runs_again_where_that_is_allowed(revision: str, tmp_path: Path) -> None:
-    async with restarted(tmp_path / "t", revision, slow(1), begin_work) as (peer, id, events):
+async def test_unfinished_work_runs_again_where_that_is_allowed(revision: str, durable: dict[str, Any]) -> None:
+    async with restarted(durable, revision, slow(1), begin_work) as (peer, id, events):
         outcome = await peer.outcome(id)
     assert outcome["content"][0]["text"] == "done"
     assert events == ["run", "--", "run"]
 
 
 @FORMS
-async def test_a_result_is_there_after_a_restart(revision: str, tmp_path: Path) -> None:
+async def test_a_result_is_there_after_a_restart(revision: str, durable: dict[str, Any]) -> None:
     def make(server: Server, events: list[str]) -> None:
         @server.tool(task=True)
         async def work() -> str:
@@ -96,13 +98,13 @@ async def test_a_result_is_there_after_a_restart(revision: str, tmp_path: Path) 
         await peer.until(id)
         return id
 
-    async with restarted(tmp_path / "t", revision, make, begin) as (peer, id, events):
+    async with restarted(durable, revision, make, begin) as (peer, id, events):
         outcome = await peer.outcome(id)
     assert (outcome["content"][0]["text"], events) == ("done", ["run", "--"])
 
 
 @FORMS
-async def test_a_tool_that_is_gone_makes_its_task_fail(revision: str, tmp_path: Path) -> None:
+async def test_a_tool_that_is_gone_makes_its_task_fail(revision: str, durable: dict[str, Any]) -> None:
     def make(server: Server, events: list[str]) -> None:
         name = "work" if "--" not in events else "other"
 
@@ -111,20 +113,28 @@ async def test_a_tool_that_is_gone_makes_its_task_fail(revision: str, tmp_path: 
             await asyncio.Event().wait()
             return "never"
 
-    async with restarted(tmp_path / "t", revision, make, begin_work) as (peer, id, _):
+    async with restarted(durable, revision, make, begin_work) as (peer, id, _):
         outcome = await peer.outcome(id)
     assert outcome["error"]["message"] == "The server no longer has the tool 'work'"
 
 
-async def test_a_record_that_cannot_run_again_fails_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    backend = SqliteTaskBackend(tmp_path / "t", now=time.time)
+async def left_behind(store: Store, *records: TaskRecord) -> None:
+    """Store tasks whose runner has ended."""
+    ended = TaskRecords(store, runner="gone", now=time.time)
+    for record in records:
+        await ended.create(record)
+    await Leases(ended, 30.0).release("gone", list(ended.held))
+
+
+async def test_a_record_that_cannot_run_again_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
     now = time.time()
     whole = b'{"name":"work","arguments":{}}'
-    for id, params in (("bad", b"[]"), ("good", whole)):
-        record = make_record(id, params=Raw(params), retry=1, runner="gone", created=now, updated=now)
-        await backend.create(record, TaskLimits())
-    await backend.aclose()
-    async with at_workshop(EXTENSION, tasks=tmp_path / "t") as (peer, gate):
+    members: dict[str, Any] = {"retry": 1, "runner": "gone", "created": now, "updated": now}
+    await left_behind(
+        store, make_record("bad", params=Raw(b"[]"), **members), make_record("good", params=Raw(whole), **members)
+    )
+    async with at_workshop(EXTENSION, store=store) as (peer, gate):
         gate.open.set()
         bad, good = await peer.until("bad"), await peer.until("good")
     assert (bad["status"], good["status"]) == ("failed", "completed")
@@ -135,7 +145,7 @@ async def test_a_record_that_cannot_run_again_fails_alone(tmp_path: Path, caplog
 
 
 @FORMS
-async def test_what_ran_once_is_not_repeated(revision: str, tmp_path: Path) -> None:
+async def test_what_ran_once_is_not_repeated(revision: str, durable: dict[str, Any]) -> None:
     def make(server: Server, events: list[str]) -> None:
         @server.tool(task=TaskOptions(retry=1))
         async def work(ctx: Context) -> str:
@@ -156,7 +166,7 @@ async def test_what_ran_once_is_not_repeated(revision: str, tmp_path: Path) -> N
         return id
 
     stored = asyncio.Event()
-    async with restarted(tmp_path / "t", revision, make, begin) as (peer, id, events):
+    async with restarted(durable, revision, make, begin) as (peer, id, events):
         outcome = await peer.outcome(id)
     assert outcome["content"][0]["text"] == "receipt 7"
     assert events == ["pay", "stored", "--"]
@@ -186,8 +196,8 @@ async def answer_first(peer: TaskPeer) -> str:
     return id
 
 
-async def test_answers_are_kept_and_open_questions_are_asked_again_under_new_keys(tmp_path: Path) -> None:
-    async with restarted(tmp_path / "t", EXTENSION, asking, answer_first) as (peer, id, events):
+async def test_answers_are_kept_and_open_questions_are_asked_again_under_new_keys(durable: dict[str, Any]) -> None:
+    async with restarted(durable, EXTENSION, asking, answer_first) as (peer, id, events):
         key, question = await peer.question(id)
         await peer.answer(id, key, accept("two"))
         outcome = await peer.outcome(id)
@@ -198,8 +208,8 @@ async def test_answers_are_kept_and_open_questions_are_asked_again_under_new_key
     assert events == ["first 1", "--", "first 1"]
 
 
-async def test_a_question_of_the_core_is_asked_again_by_the_next_process(tmp_path: Path) -> None:
-    async with restarted(tmp_path / "t", CORE, asking, answer_first) as (peer, id, events):
+async def test_a_question_of_the_core_is_asked_again_by_the_next_process(durable: dict[str, Any]) -> None:
+    async with restarted(durable, CORE, asking, answer_first) as (peer, id, events):
         # The session that created the task is gone; the caller that fetches the result is asked.
         waiting = await peer.peer.send("tasks/result", {"taskId": id})
         key, question = await peer.question(id)
@@ -211,7 +221,7 @@ async def test_a_question_of_the_core_is_asked_again_by_the_next_process(tmp_pat
 
 
 @FORMS
-async def test_a_second_run_has_its_lifespan_and_middleware(revision: str, tmp_path: Path) -> None:
+async def test_a_second_run_has_its_lifespan_and_middleware(revision: str, durable: dict[str, Any]) -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncIterator[str]:
         await asyncio.sleep(0.01)
@@ -230,13 +240,13 @@ async def test_a_second_run_has_its_lifespan_and_middleware(revision: str, tmp_p
             return f"{ctx.lifespan_context} {ctx.get_state('user')}"
 
     options = {"lifespan": lifespan, "middleware": [remember]}
-    async with restarted(tmp_path / "t", revision, make, begin_work, **options) as (peer, id, _):
+    async with restarted(durable, revision, make, begin_work, **options) as (peer, id, _):
         outcome = await peer.outcome(id)
     assert outcome["content"][0]["text"] == "database ann"
 
 
 @FORMS
-async def test_a_lifespan_that_fails_makes_the_second_run_fail(revision: str, tmp_path: Path) -> None:
+async def test_a_lifespan_that_fails_makes_the_second_run_fail(revision: str) -> None:
     runs: list[int] = []
 
     @asynccontextmanager
@@ -246,25 +256,24 @@ async def test_a_lifespan_that_fails_makes_the_second_run_fail(revision: str, tm
             raise OSError("no database")
         yield
 
-    path = tmp_path / "t"
-    first, second = Server("s", tasks=path, lifespan=lifespan), Server("s", tasks=path, lifespan=lifespan)
+    store = MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
+    first, second = Server("s", store=store, lifespan=lifespan), Server("s", store=store, lifespan=lifespan)
     events: list[str] = []
     for server in (first, second):
         slow(1)(server, events)
     async with opened(first, revision) as peer:
         id = await begin_work(peer)
-    backend = SqliteTaskBackend(path, now=time.time)
-    async with reach(second, revision, greet=False):
-        while (record := await backend.get(id)) is None or not record.finished:
-            pass
-    await backend.aclose()
+    records = TaskRecords(store, runner="other", now=time.time)
+    async with reach(second, revision, greet=False) as raw:
+        while (record := await records.get(id)) is None or not record.finished:
+            await raw.settle()
     await second.aclose()
     assert (record.status, record.message, events) == ("failed", "Internal error", ["run"])
 
 
 @FORMS
-async def test_a_second_run_knows_whose_task_it_is(revision: str, tmp_path: Path) -> None:
-    backend = SqliteTaskBackend(tmp_path / "t", now=time.time)
+async def test_a_second_run_knows_whose_task_it_is(revision: str) -> None:
+    store = MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
     facts = CallerFacts(revision, {}, principal=Principal(subject="ann", scopes=frozenset({"dig"})), transport="http")
     now, told = time.time(), asyncio.Event()
     seen: list[Any] = []
@@ -276,8 +285,7 @@ async def test_a_second_run_knows_whose_task_it_is(revision: str, tmp_path: Path
             b'"io.modelcontextprotocol/clientCapabilities":{}}}'
         )
     record = make_record("one", caller=facts, params=params, retry=1, runner="gone", created=now, updated=now)
-    await backend.create(record, TaskLimits())
-    await backend.aclose()
+    await left_behind(store, record)
 
     async def work(ctx: Context) -> str:
         ctx.require_scopes("dig")
@@ -285,7 +293,7 @@ async def test_a_second_run_knows_whose_task_it_is(revision: str, tmp_path: Path
         told.set()
         return "done"
 
-    async with opened(serving(work, tasks=tmp_path / "t"), revision):
+    async with opened(serving(work, store=store), revision):
         await told.wait()
     assert seen == [("ann", "http", revision)]
 
@@ -293,79 +301,44 @@ async def test_a_second_run_knows_whose_task_it_is(revision: str, tmp_path: Path
 # --- the end of a server ----------------------------------------------------------------------------------------------
 
 
-def threads() -> list[threading.Thread]:
-    """Return the threads of backends."""
-    return [each for each in threading.enumerate() if each.name == "trunkline-tasks"]
-
-
 @FORMS
-async def test_the_end_of_a_server_stops_its_tasks_and_its_thread(revision: str, tmp_path: Path) -> None:
-    server, gate = workshop(tasks=tmp_path / "t")
+async def test_the_end_of_a_server_stops_its_tasks(revision: str, stored: dict[str, Any]) -> None:
+    server, gate = workshop(**stored)
     async with reach(server, revision, {"extensions": {"io.modelcontextprotocol/tasks": {}}}) as raw:
         await TaskPeer(raw).start()
         await gate.entered.wait()
-        assert len(threads()) == 1
         await server.aclose()
-    assert (gate.cancelled.is_set(), threads()) == (True, [])
-    assert os.listdir(tmp_path) == ["t"]
+    assert gate.cancelled.is_set()
 
 
-async def test_closing_without_waiting_ends_the_thread_too(tmp_path: Path) -> None:
-    server, gate = workshop(tasks=tmp_path / "t")
+async def test_closing_without_waiting_stops_the_tasks_too(stored: dict[str, Any]) -> None:
+    server, gate = workshop(**stored)
     async with reach(server, CORE) as raw:
         await TaskPeer(raw).start()
         await gate.entered.wait()
-        (thread,) = threads()
         server.close()
         server.close()
         await gate.cancelled.wait()
-        await asyncio.to_thread(thread.join, 20.0)
-    assert not thread.is_alive()
+        await server.aclose()
 
 
-def test_closing_outside_of_an_event_loop_ends_the_thread_too(tmp_path: Path) -> None:
-    server, _ = workshop(tasks=tmp_path / "t")
-
-    async def use() -> None:
-        async with reach(server, CORE) as raw:
-            await TaskPeer(raw).start()
-
-    run_async(use())
-    (thread,) = threads()
-    server.close()
-    thread.join(20.0)
-    assert not thread.is_alive()
-
-
-async def test_a_backend_of_the_program_is_not_closed_with_the_server(tmp_path: Path) -> None:
-    backend = SqliteTaskBackend(tmp_path / "t", now=time.time)
-    first, _ = workshop(tasks=backend)
-    second, gate = workshop(tasks=backend)
-    async with opened(second, CORE) as peer:
-        id = await peer.start()
-        async with opened(first, CORE) as other:
-            await other.start()
-        gate.open.set()
-        assert (await peer.until(id))["status"] == "completed"
-    await backend.aclose()
-
-
-async def test_servers_that_share_a_backend_do_not_take_each_others_tasks(tmp_path: Path) -> None:
-    backend = MemoryTaskBackend(time.time)
-    first, gate = workshop(task=TaskOptions(retry=5), tasks=backend)
-    second, _ = workshop(task=TaskOptions(retry=5), tasks=backend)
+async def test_servers_that_share_a_store_do_not_take_each_others_tasks(durable: dict[str, Any]) -> None:
+    first, gate = workshop(task=TaskOptions(retry=5), **durable)
+    second, _ = workshop(task=TaskOptions(retry=5), **durable)
     async with opened(first, CORE) as peer:
         id = await peer.start()
         await gate.entered.wait()
         async with opened(second, CORE) as other:
             await other.peer.settle()
             assert (await other.get(id))["status"] == "working"
+        gate.open.set()
+        assert (await peer.until(id))["status"] == "completed"
     assert gate.count == 1
 
 
 @FORMS
-async def test_a_server_can_be_used_again_after_its_end(revision: str, tmp_path: Path) -> None:
-    server, gate = workshop(task=TaskOptions(retry=1), tasks=tmp_path / "t")
+async def test_a_server_can_be_used_again_after_its_end(revision: str, stored: dict[str, Any]) -> None:
+    server, gate = workshop(task=TaskOptions(retry=1), **stored)
     async with opened(server, revision) as peer:
         id = await peer.start("work", n=8)
         await gate.entered.wait()
@@ -375,8 +348,8 @@ async def test_a_server_can_be_used_again_after_its_end(revision: str, tmp_path:
     assert (outcome["content"][0]["text"], gate.count) == ("8", 2)
 
 
-def test_a_loop_that_ends_leaves_its_work_to_the_next(tmp_path: Path) -> None:
-    server = Server("s", tasks=tmp_path / "t")
+def test_a_loop_that_ends_leaves_its_work_to_the_next(stored: dict[str, Any]) -> None:
+    server = Server("s", **stored)
     runs: list[int] = []
 
     @server.tool(task=TaskOptions(retry=1))
@@ -398,11 +371,21 @@ def test_a_loop_that_ends_leaves_its_work_to_the_next(tmp_path: Path) -> None:
     assert (outcome["content"][0]["text"], len(runs)) == ("done", 2)
 
 
-async def test_a_file_that_cannot_be_used_is_reported_and_does_not_stop_the_server(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+class UnusableStore(MemoryEngine):
+    """A store that cannot be used at all."""
+
+    async def connect(self) -> None:
+        raise OSError("is a directory")
+
+    @property
+    def generation(self) -> str:
+        return ""
+
+
+async def test_a_store_that_cannot_be_used_is_reported_and_does_not_stop_the_server(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    (tmp_path / "t").mkdir()
-    server, _ = workshop(tasks=tmp_path / "t")
+    server, _ = workshop(store=UnusableStore(MemoryContents(now=time.time, random=os.urandom)))
 
     @server.tool
     async def plain() -> str:
@@ -444,8 +427,8 @@ async def test_draining_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert "1 tasks did not finish in 0.01 s" in caplog.text
 
 
-async def test_draining_does_not_wait_for_tasks_that_survive(tmp_path: Path) -> None:
-    server, gate = workshop(tasks=tmp_path / "t")
+async def test_draining_does_not_wait_for_tasks_that_another_process_runs_again(durable: dict[str, Any]) -> None:
+    server, gate = workshop(task=TaskOptions(retry=1), **durable)
     async with opened(server, CORE) as peer:
         await peer.start()
         await gate.entered.wait()

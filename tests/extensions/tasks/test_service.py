@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +28,11 @@ from tests.extensions.tasks.talk import (
 from tests.server.talk import accept, again, reach
 from trunkline import Context, Server
 from trunkline.errors import ConfigError, InvalidParams, RequestFailed, ToolError
-from trunkline.extensions import SqliteTaskBackend, TaskLimits, TaskOptions, TaskSettings
+from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
+from trunkline.extensions.tasks.records import TaskRecords
 from trunkline.server import BlockingContext
+from trunkline.store.interface import Commit, Enqueue, Put, Step
+from trunkline.store.memory import MemoryContents, MemoryEngine
 
 # --- what is declared -------------------------------------------------------------------------------------------------
 
@@ -415,19 +416,27 @@ async def test_a_tool_that_takes_longer_than_its_timeout_has_failed(revision: st
     assert "took longer than 0.02 s" in outcome["content"][0]["text"]
 
 
+class BrokenDisk(MemoryEngine):
+    """A store that does not write records with some text."""
+
+    def __init__(self, text: bytes, error: str) -> None:
+        super().__init__(MemoryContents(now=time.time, random=os.urandom))
+        self._text = text
+        self._error = error
+
+    async def commit(self, *steps: Step) -> Commit:
+        if any(isinstance(step, Put) and step.old is not None and self._text in step.value for step in steps):
+            raise OSError(self._error)
+        return await super().commit(*steps)
+
+
 @FORMS
 async def test_a_result_that_cannot_be_stored_is_a_failure_that_can(
-    revision: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "tasks.sqlite"
-    async with at_workshop(revision, tasks=path) as (peer, gate):
+    # What a disk does that has no room for a result.
+    async with at_workshop(revision, store=BrokenDisk(b'"result":', "disk full")) as (peer, gate):
         id = await peer.start()
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            # What a disk does that has no room for a result.
-            db.execute(
-                "CREATE TRIGGER full BEFORE UPDATE ON tasks WHEN instr(CAST(NEW.body AS TEXT), '\"result\":') > 0 "
-                "BEGIN SELECT RAISE(ABORT, 'disk full'); END"
-            )
         gate.open.set()
         outcome = await peer.outcome(id)
     assert outcome == {"error": {"code": -32603, "message": "The result of the task could not be stored"}}
@@ -436,13 +445,10 @@ async def test_a_result_that_cannot_be_stored_is_a_failure_that_can(
 
 @FORMS
 async def test_a_task_of_a_server_whose_disk_is_broken_is_logged(
-    revision: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "tasks.sqlite"
-    async with at_workshop(revision, tasks=path) as (peer, gate):
+    async with at_workshop(revision, store=BrokenDisk(b"", "broken")) as (peer, gate):
         id = await peer.start()
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.execute("CREATE TRIGGER broken BEFORE UPDATE ON tasks BEGIN SELECT RAISE(ABORT, 'broken'); END")
         gate.open.set()
         while "could not be ended" not in caplog.text:
             assert (await peer.get(id))["status"] == "working"
@@ -654,9 +660,8 @@ async def test_a_single_use_tool_that_asks_before_it_is_a_task_is_resumed_once()
 
 
 @FORMS
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_many_tasks_run_at_once_and_all_end(revision: str, kind: str, tmp_path: Path) -> None:
-    async with at_workshop(revision, tasks=tmp_path / "tasks.sqlite" if kind == "sqlite" else None) as (peer, gate):
+async def test_many_tasks_run_at_once_and_all_end(revision: str, stored: dict[str, Any]) -> None:
+    async with at_workshop(revision, **stored) as (peer, gate):
         ids = [await peer.start("work", n=number) for number in range(20)]
         states = [(await peer.get(id))["status"] for id in ids]
         gate.open.set()
@@ -668,24 +673,30 @@ async def test_many_tasks_run_at_once_and_all_end(revision: str, kind: str, tmp_
 # --- the end of a process ---------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_leaves_while_its_task_is_stored_leaves_no_task_behind(tmp_path: Path) -> None:
-    backend = SqliteTaskBackend(tmp_path / "tasks.sqlite", now=time.time)
-    server, gate = workshop(task=TaskOptions(after=0.01), tasks=backend)
-    storing = asyncio.Event()
-    create = backend.create
+class SlowStore(MemoryEngine):
+    """A store that writes a task and then does not answer."""
 
-    async def slowly(record: Any, limits: Any) -> None:
-        await create(record, limits)
-        storing.set()
-        await asyncio.Event().wait()
+    def __init__(self) -> None:
+        super().__init__(MemoryContents(now=time.time, random=os.urandom))
+        self.storing = asyncio.Event()
 
-    backend.create = slowly  # type: ignore[method-assign]
+    async def commit(self, *steps: Step) -> Commit:
+        commit = await super().commit(*steps)
+        if any(isinstance(step, Enqueue) for step in steps):
+            self.storing.set()
+            await asyncio.Event().wait()
+        return commit
+
+
+async def test_a_caller_that_leaves_while_its_task_is_stored_leaves_no_task_behind() -> None:
+    store = SlowStore()
+    server, gate = workshop(task=TaskOptions(after=0.01), store=store)
+    records = TaskRecords(store, runner="other", now=time.time)
     async with opened(server, EXTENSION) as peer:
         id = await peer.peer.send("tools/call", {"name": "work", "arguments": {}})
-        await storing.wait()
+        await store.storing.wait()
         await peer.peer.tell("notifications/cancelled", {"requestId": id})
         await gate.cancelled.wait()
-        while not (found := await backend.page(None, after=None, limit=9))[0].finished:
-            pass
-    await backend.aclose()
-    assert [each.status for each in found] == ["cancelled"]
+        while not (page := await records.page(None, after=None, limit=9))[0].finished:
+            await peer.peer.settle()
+    assert [record.status for record in page] == ["cancelled"]

@@ -74,15 +74,15 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
 
 
 async def test_a_signal_leaves_durable_tasks_to_the_next_process(tmp_path: Path) -> None:
-    file = str(tmp_path / "tasks.sqlite")
-    async with started(tmp_path, CORE, file=file) as (peer, pipes, place):
+    store = str(tmp_path / "state.db")
+    async with started(tmp_path, CORE, store=store) as (peer, pipes, place):
         id = await peer.start("again", name="job")
         await place.until("run", "job")
         pipes.process.send_signal(signal.SIGTERM)
         await pipes.process.wait()
     stopped = place.done("job")
     place.open("job")
-    async with started(tmp_path, CORE, file=file) as (peer, _, _):
+    async with started(tmp_path, CORE, store=store) as (peer, _, _):
         outcome = await peer.outcome(id)
     assert stopped == {"run": 1, "cancelled": 1}
     assert outcome["content"][0]["text"] == "job done"

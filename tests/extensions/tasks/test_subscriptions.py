@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from trunkline import Context
 from trunkline.protocol.limits import Limits
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-KINDS = pytest.mark.parametrize("kind", ["memory", "sqlite"])
 
 
 async def listen(peer: TaskPeer, *ids: str, **wanted: Any) -> tuple[Any, Any]:
@@ -38,9 +36,8 @@ async def told(peer: TaskPeer, *statuses: str) -> Any:
     return notice
 
 
-@KINDS
-async def test_a_notification_carries_what_tasks_get_would_return(kind: str, tmp_path: Path) -> None:
-    async with at_workshop(EXTENSION, tasks=tmp_path / "t" if kind == "sqlite" else None) as (peer, gate):
+async def test_a_notification_carries_what_tasks_get_would_return(stored: dict[str, Any]) -> None:
+    async with at_workshop(EXTENSION, **stored) as (peer, gate):
         task = await peer.start("work", n=4)
         subscription, acknowledged = await listen(peer, task)
         gate.open.set()

@@ -106,7 +106,8 @@ async def find_task(tasks: Tasks, exchange: Exchange, id: str) -> TaskRecord:
     caller = exchange.admitted.caller
     if not caller.revision.handshake and exchange.method.startswith("tasks/"):
         require_extension(caller.capabilities, TASKS)
-    record = await tasks.backend.get(id)
+    tasks.start()
+    record = await tasks.records.get(id)
     if record is None or record.owner != owner_of(caller.principal):
         raise InvalidParams("Task not found: it never existed, has expired, or belongs to another caller")
     return record
@@ -138,13 +139,13 @@ def _check_answers(record: TaskRecord, answers: dict[str, Raw]) -> None:
 async def answer(tasks: Tasks, id: str, answers: dict[str, Raw]) -> None:
     """Store answers to questions of a task, and deliver them to the handler if it runs here."""
     run = tasks.runs.get(id)
-    before = await tasks.backend.get(id) if run is None else run.record
+    before = await tasks.records.get(id) if run is None else run.record
     given = {key: raw for key, raw in answers.items() if before is not None and key in before.questions}
     if not given:
         return
     now = tasks.now()
     if run is None:
-        await tasks.backend.update(id, lambda record: answer_questions(record, given, now))
+        await tasks.records.update(id, lambda record: answer_questions(record, given, now))
         return
     after = await tasks.change(run, lambda record: answer_questions(record, given, now))
     for key in given:
@@ -167,7 +168,7 @@ async def _cancel(tasks: Tasks, record: TaskRecord) -> tuple[TaskRecord, bool]:
         return finish(each, "cancelled", now, message="The task was cancelled by request.")
 
     if run is None:
-        after = await tasks.backend.update(record.id, cancel)
+        after = await tasks.records.update(record.id, cancel)
         if ended and after is not None:
             tasks.announce(after, None)
     else:
@@ -200,7 +201,7 @@ async def _follow(
             await news.open()
         # Before the state is read, so that a later change wakes this request.
         changed = news.next_change() if run is None else run.next_change()
-        record = await tasks.backend.get(record.id) or record
+        record = await tasks.records.get(record.id) or record
         left = None if until is None else until - loop.time()
         if record.finished or (left is not None and left <= 0):
             return record
@@ -241,7 +242,7 @@ def _request(exchange: Exchange, id: str, key: str, question: Question) -> Reque
 async def _relay_elsewhere(tasks: Tasks, record: TaskRecord, exchange: Exchange, pause: float, news: News) -> None:
     """Ask a question of a task that runs in another process, on a request of its caller here.
 
-    The answer is stored in the backend, where the other process finds it.
+    The answer is stored, and the worker that runs the task is told of it.
     """
     key, question = next(iter(record.questions.items()))
     request = _request(exchange, record.id, key, question)
@@ -253,7 +254,7 @@ async def _relay_elsewhere(tasks: Tasks, record: TaskRecord, exchange: Exchange,
             while key in record.questions and not asking.done():
                 await asyncio.wait((asking, changed), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 changed = news.next_change()
-                record = await tasks.backend.get(record.id) or replace(record, questions={})
+                record = await tasks.records.get(record.id) or replace(record, questions={})
             if asking.done():
                 await answer(tasks, record.id, {key: await asking})
             return
@@ -264,7 +265,7 @@ async def _relay_elsewhere(tasks: Tasks, record: TaskRecord, exchange: Exchange,
             if not asking.done():
                 asking.cancel()
                 await asyncio.wait((asking,))
-    await tasks.backend.update(record.id, lambda each: withdraw_question(each, key, now()))
+    await tasks.records.update(record.id, lambda each: withdraw_question(each, key, now()))
 
 
 async def _ask(tasks: Tasks, run: Run, key: str, asking: Coroutine[Any, Any, Raw]) -> None:
@@ -333,8 +334,9 @@ async def _list(tasks: Tasks, exchange: Exchange, cursor: str | None) -> t.ListT
         raise MethodNotFound(
             "Method not found: tasks/list (this server cannot distinguish its callers)", data={"method": "tasks/list"}
         )
+    tasks.start()
     size = tasks.server.limits.page_size
-    found = await tasks.backend.page(owner_of(caller.principal), after=_position(cursor), limit=size + 1)
+    found = await tasks.records.page(owner_of(caller.principal), after=_position(cursor), limit=size + 1)
     shown = [t.Task(**core_task(tasks.latest(each), tasks.now())) for each in found[:size]]
     more = len(found) > size
     return t.ListTasksResult(tasks=shown, next_cursor=_cursor(found[size - 1]) if more else None)

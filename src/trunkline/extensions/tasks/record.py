@@ -2,14 +2,15 @@
 
 A record holds everything that another process needs to answer for the task or to run it again: the call, its caller,
 its state, the questions it waits for, and the results of ``once``. Records are frozen; a change is a function that
-returns the next one, so that any backend can apply it atomically. This module has no clock and no I/O.
+returns the next one, so that it can be applied to whatever is stored by then. This module has no clock and no I/O.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -22,6 +23,7 @@ from trunkline.protocol.revisions import NEWEST, Feature, find_revision
 __all__ = [
     "FINISHED",
     "CallerFacts",
+    "Change",
     "Question",
     "TaskRecord",
     "add_question",
@@ -145,6 +147,10 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         The specification: a key is unique over the lifetime of a task.
         """
         return {*self.questions, *self.answers, *self.withdrawn}
+
+
+#: Returns the changed record; returning the same one changes nothing.
+Change: TypeAlias = Callable[[TaskRecord], TaskRecord]
 
 
 def owner_of(principal: Principal | None) -> str | None:

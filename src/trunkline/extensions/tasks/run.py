@@ -1,27 +1,42 @@
-"""A running call that may become a task."""
+"""A running call that may become a task, and how its outcome becomes the final state of that."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import RequestFailed
+from trunkline.errors import MissingCapability, RequestFailed
 from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange
-from trunkline.extensions.tasks.record import Question, TaskRecord, add_question, keep_once, withdraw_question
-from trunkline.extensions.tasks.wire import progress_text, status_line
+from trunkline.extensions.tasks.record import (
+    Change,
+    Question,
+    TaskRecord,
+    add_question,
+    finish,
+    keep_once,
+    withdraw_question,
+)
+from trunkline.extensions.tasks.wire import encode_result, error_text, progress_text, status_line
+from trunkline.protocol.caller import required_capabilities
+from trunkline.server.dispatch import error_for_caller
+from trunkline.service import public_message
 
 if TYPE_CHECKING:
     from trunkline.extensions.tasks.service import Tasks
     from trunkline.protocol.caller import Session
 
-__all__ = ["Run", "Work", "new_task_id"]
+__all__ = ["Run", "Work", "ending", "new_task_id"]
+
+log = logging.getLogger("trunkline")
 
 #: How long the answer with a task is held back for a task that ends quickly: less than a client's first poll takes.
 _QUICK_SECONDS = 0.1
@@ -251,7 +266,7 @@ class Run:
         return future is not None and not future.done() and self.running
 
     def missing_from(self, record: TaskRecord) -> dict[str, Question]:
-        """Return the stored questions that a record does not have: the backend has lost their writes."""
+        """Return the stored questions that a record does not have: the store has lost their writes."""
         if record.finished or record.attempts != self.attempts:
             return {}
         return {key: each for key, each in self._asked.items() if self.awaits(key) and key not in record.used_keys}
@@ -317,3 +332,32 @@ class Run:
         if self.job is not None and not self.ended:
             self.job.cancel()
         self.wake()
+
+
+def ending(outcome: Any, record: TaskRecord, now: float, message: str | None) -> Change:
+    """Return the change that stores the outcome of a task."""
+    if isinstance(outcome, t.CallToolResult):
+        result, failed = encode_result(outcome, record.caller.revision), bool(outcome.is_error)
+        # The specification: the state of a failed task SHOULD say what went wrong.
+        message = (error_text(outcome) if failed else None) or message
+        return lambda each: finish(each, "completed", now, result=result, is_error=failed, message=message)
+    if not isinstance(outcome, BaseException):
+        # A result of a kind that an extension adds.
+        plain = Raw(msgspec.json.encode(outcome))
+        return lambda each: finish(each, "completed", now, result=plain, message=message)
+    if isinstance(outcome, asyncio.CancelledError):
+        return lambda each: finish(each, "cancelled", now, message="The task was cancelled.")
+    error = _error_of(outcome, record)
+    return lambda each: finish(each, "failed", now, error=error, message=error.message)
+
+
+def _error_of(outcome: Any, record: TaskRecord) -> t.ErrorObject:
+    """Return the error that the caller would have got."""
+    found = error_for_caller(outcome, record.caller.caller()) if isinstance(outcome, Exception) else outcome
+    if isinstance(found, RequestFailed):
+        data = msgspec.UNSET if found.data is None else found.data
+        return t.ErrorObject(code=found.code, message=public_message(found), data=data)
+    if isinstance(found, MissingCapability):
+        return t.ErrorObject(code=-32021, message=str(found), data=required_capabilities(found.capability))
+    log.error("the task %s of tool %r failed", record.id, record.tool, exc_info=found)
+    return t.ErrorObject(code=-32603, message="Internal error")

@@ -14,24 +14,18 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
-from trunkline.extensions.tasks.backend import Change, TaskBackend, TaskLimits, open_backend
-from trunkline.extensions.tasks.exchange import TaskElicitor, TaskExchange, UnconnectedLink
-from trunkline.extensions.tasks.keep_alive import KeepAlive
-from trunkline.extensions.tasks.other_processes import OtherProcesses
-from trunkline.extensions.tasks.other_workers import OtherWorkers, is_shared, other_runners
-from trunkline.extensions.tasks.outcome import ending
-from trunkline.extensions.tasks.patience import when_reachable
-from trunkline.extensions.tasks.record import CallerFacts, TaskRecord, finish, owner_of
-from trunkline.extensions.tasks.run import Run, Work, new_task_id
-from trunkline.extensions.tasks.takeover import take_over
-from trunkline.extensions.tasks.watchers import Watchers
+from trunkline.extensions.tasks.exchange import KeepAlive, TaskElicitor, TaskExchange, UnconnectedLink
+from trunkline.extensions.tasks.other_workers import OtherWorkers, Watchers
+from trunkline.extensions.tasks.record import CallerFacts, Change, TaskRecord, finish, owner_of
+from trunkline.extensions.tasks.records import TaskLimits, TaskRecords, when_reachable
+from trunkline.extensions.tasks.run import Run, Work, ending, new_task_id
 from trunkline.extensions.tasks.wire import (
     FIRST_POLL,
     core_task,
@@ -51,15 +45,11 @@ from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tools import ToolDefinition
 
-if TYPE_CHECKING:
-    from trunkline.protocol.seal import Seal
-    from trunkline.store.interface import Store
-
 __all__ = ["Tasks", "make_service"]
 
 log = logging.getLogger("trunkline")
 
-_NOTIFY_SECONDS = 30.0  # How long a notification waits for a backend that cannot be reached before its stream ends.
+_NOTIFY_SECONDS = 30.0  # How long a notification waits for a store that cannot be reached before its stream ends.
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
 
 
@@ -86,35 +76,27 @@ class Tasks:
         self.settings = settings
         self.now: Callable[[], float] = time.time
         self.limits: TaskLimits = settings.limits or TaskLimits()
-        self.backend: TaskBackend = open_backend(None, self.now)
-        #: Identifies this server, event loop and process in a shared backend.
-        self.runner: str = ""
         #: The tools for clients without tasks.
         self.tools: Mapping[str, ToolDefinition] = {}
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
-        #: The streams that watch tasks, wherever these run.
-        self.watchers = Watchers()
+        #: The stored tasks, what watches them, and the other workers, as one event loop sees them; set by `start`.
+        self.records: TaskRecords
+        self.watchers: Watchers
+        self._others: OtherWorkers
+        #: The tasks of runners that have ended without a chance to release them, until the next one does.
+        self._abandoned: dict[str, list[str]] = {}
         self._connection: Connection | None = None
-        #: The event loop and the process that tasks run in; None before the first, and after the end.
-        self._place: tuple[asyncio.AbstractEventLoop, int] | None = None
+        #: The event loop, the process and the store that tasks run in; None before the first, and after the end.
+        self._place: tuple[asyncio.AbstractEventLoop, int, object] | None = None
         #: Background work: taking over tasks, cleaning up.
         self._chores: set[asyncio.Task[None]] = set()
-        self._others: OtherProcesses | OtherWorkers = other_runners(self)
-        #: Bytes of outcomes that wait until the backend can be reached again.
+        #: Bytes of outcomes that wait until the store can be reached again.
         self._unstored = 0
 
-    def share(self, store: Store, seal: Seal) -> None:
-        """Store tasks on a store from now on, sealed."""
-        if getattr(self.backend, "store", None) is not store:
-            from trunkline.extensions.tasks.store_backend import StoreTaskBackend
-
-            self.backend = StoreTaskBackend(store, seal, now=lambda: self.now(), lease=self.settings.lease)
-            self._others, self._place = other_runners(self), None
-
     async def leave(self) -> None:
-        """Stop the running tasks of a shared backend, so that other workers can take them over."""
-        if isinstance(self._others, OtherWorkers):
+        """Stop the running tasks if other workers can take them over."""
+        if self._place is not None and self.records.shared:
             await self.aclose()
 
     # --- which call becomes a task ------------------------------------------------------------------------------------
@@ -312,7 +294,7 @@ class Tasks:
             if isinstance(outcome, asyncio.CancelledError) and not run.cancelled:
                 job = asyncio.current_task()
                 if job is not None and job.cancelling():
-                    # The process is stopping: a durable backend keeps the task for the next one.
+                    # The process is stopping: a durable store keeps the task for the next one.
                     return
                 log.error("the task %s of tool %r was cancelled by its own handler", record.id, record.tool)
                 outcome = RequestFailed("Internal error")
@@ -358,7 +340,7 @@ class Tasks:
             params=exchange.params or Raw(b"{}"),
             answers={} if elicitor is None else elicitor.answers,
             once={} if elicitor is None else elicitor.once_results,
-            runner=self.runner,
+            runner=self.records.runner,
         )
 
     async def _store(self, run: Run, record: TaskRecord) -> None:
@@ -366,7 +348,7 @@ class Tasks:
         run.record = record
         self.runs[record.id] = run
         try:
-            await self.backend.create(record, self.limits)
+            await self.records.create(record)
         except BaseException as error:
             del self.runs[record.id]
             if isinstance(error, asyncio.CancelledError | StoreUnavailable):
@@ -377,13 +359,13 @@ class Tasks:
             if run.stored is not None and not run.stored.done():
                 run.stored.set_result(None)
         run.stored = None
-        self._others.look(run)
+        self._others.set_message(run)
 
     async def _discard(self, record: TaskRecord) -> None:
         """Finish a task whose caller disconnected before it got the id."""
         message = "The caller disconnected before the task was created."
         cancel = partial(finish, status="cancelled", now=self.now(), message=message)
-        await when_reachable(lambda: self.backend.update(record.id, cancel))
+        await when_reachable(lambda: self.records.update(record.id, cancel))
 
     def created(self, record: TaskRecord) -> Any:
         """Return the result that announces a new task, in the form of the caller's revision."""
@@ -399,7 +381,7 @@ class Tasks:
         assert run.record is not None
         before = run.record
         # Another process may have taken over the task, if this one was considered dead.
-        after = await self.backend.update(before.id, lambda record: change(record) if run.owns(record) else record)
+        after = await self.records.update(before.id, lambda record: change(record) if run.owns(record) else record)
         if after is not None:
             if not run.owns(after):
                 run.supersede()
@@ -411,7 +393,7 @@ class Tasks:
         return after
 
     async def change_patiently(self, run: Run, change: Change, *, size: int = 0) -> TaskRecord | None:
-        """Apply a change that the handler makes; while the backend cannot be reached, wait.
+        """Apply a change that the handler makes; while the store cannot be reached, wait.
 
         Raises:
             StoreUnavailable: the outcomes that wait already are too large to keep one of this size too.
@@ -458,8 +440,7 @@ class Tasks:
 
     def status_changed(self, run: Run) -> None:
         """Called when a task that runs here has a new status message."""
-        if isinstance(self._others, OtherWorkers):
-            self._others.set_message(run)
+        self._others.set_message(run)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> bool:
         if session.store is not None:
@@ -479,24 +460,34 @@ class Tasks:
         """
         caller = exchange.admitted.caller
         require_extension(caller.capabilities, TASKS)
+        self.start()
         # Each task may have one queued notification, besides those of other kinds.
         wanted = list(dict.fromkeys(ids))[: self.server.limits.notices // 2]
-        found = [await self.backend.get(id) for id in wanted]
+        found = [await self.records.get(id) for id in wanted]
         owner = owner_of(caller.principal)
         return [each.id for each in found if each is not None and each.owner == owner]
 
     async def notification(self, id: str, meta: dict[str, Any], sent: Sent) -> tuple[str, t.NotificationParams] | None:
         """Return the notification with the state of a task; None if there is no such task, or it was sent already."""
-        record = await when_reachable(lambda: self.backend.get(id), seconds=_NOTIFY_SECONDS)
+        record = await when_reachable(lambda: self.records.get(id), seconds=_NOTIFY_SECONDS)
         return None if record is None else task_notification(self.latest(record), self.now(), meta, sent)
 
     async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
         """Notify a stream of changes of tasks; return a function that stops it."""
-        if isinstance(self._others, OtherWorkers):
-            return await self._others.watch(stream, ids)
-        unwatch = self.watchers.add(stream, ids)
-        self._others.watch()
-        return unwatch
+        removals: list[Callable[[], Awaitable[None]]] = []
+
+        async def stop() -> None:
+            for removal in removals:
+                await removal()
+
+        try:
+            for id in ids:
+                remove = await self.watchers.add(id, partial(stream.notify_change, ("task", id)))
+                removals.append(remove)
+        except BaseException:
+            await stop()
+            raise
+        return lambda: self.spawn(stop())
 
     # --- the process --------------------------------------------------------------------------------------------------
 
@@ -511,27 +502,40 @@ class Tasks:
 
     def start(self) -> None:
         """Start to run tasks in this event loop and process, and take over unfinished tasks of ended ones."""
-        place = (asyncio.get_running_loop(), os.getpid())
+        state = self.server.state
+        place = (asyncio.get_running_loop(), os.getpid(), state.store)
         if place == self._place:
             return
-        first = not self.runner
-        if self._place is not None:
-            # The event loop has ended without ``close``, or this is a forked process: its tasks no longer run.
-            self.backend.release(self.runner)
+        if self._place is not None and self._place[1] == place[1]:
+            # The event loop has ended without ``close``: its tasks no longer run.
+            self._abandon()
         self._place = place
-        self.runs, self.watchers = {}, Watchers()
-        self.runner = f"{os.getpid()}-{secrets.token_hex(8)}"
-        if isinstance(self._others, OtherWorkers):
-            self._others.start(self.runner)
-        elif not first:
-            self.spawn(take_over(self, self.runner))
+        self.runs = {}
+        runner = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self.records = TaskRecords(
+            state.store,
+            state.seal,
+            runner=runner,
+            now=lambda: self.now(),
+            limits=self.limits,
+            shared=state.is_shared,
+            connect=state.ready,
+        )
+        self.watchers = Watchers(self.records)
+        self._others = OtherWorkers(self, self.records, self.settings.lease)
+        abandoned, self._abandoned = self._abandoned, {}
+        self._others.start(abandoned)
+
+    def _abandon(self) -> None:
+        """Remember the tasks of a runner that has ended, for the next one of this process."""
+        if self.records.held:
+            self._abandoned[self.records.runner] = list(self.records.held)
 
     def resume(self, run: Run) -> None:
         """Run a task that was taken over."""
         assert run.record is not None
         self.runs[run.record.id] = run
         self._begin(run)
-        self._others.look(run)
 
     def spawn(self, chore: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background."""
@@ -547,39 +551,40 @@ class Tasks:
     @property
     def suspended(self) -> bool:
         """Whether the process is stopping and the next one continues the running tasks."""
-        return self._place is None and self.backend.durable
+        return self._place is None and self.records.shared
 
     async def drain(self, seconds: float) -> None:
         """Wait, with a timeout, until the running tasks have finished, unless they survive the end of the process.
 
-        Tasks that wait for their callers are skipped, and of a shared backend those that another worker may run again.
+        Tasks that wait for their callers are skipped, and those that another process may run again.
         """
-        if self.backend.durable and not is_shared(self.backend):
-            return
-        runs = [
-            run for run in self.runs.values() if not (run.waits_for_input or (self.backend.durable and run.repeats))
-        ]
+        runs = [run for run in self.runs.values() if not (run.waits_for_input or self._survives(run))]
         jobs = [run.job for run in runs if run.job is not None]
         if jobs and seconds > 0:
             _, running = await asyncio.wait(jobs, timeout=seconds)
             if running:
                 log.warning("%d tasks did not finish in %g s and are stopped", len(running), seconds)
 
+    def _survives(self, run: Run) -> bool:
+        return run.repeats and self.records.shared
+
     def close(self) -> None:
-        """Stop the running tasks; those of a durable backend may be taken over from now on."""
+        """Stop the running tasks; those of a durable store may be taken over from now on."""
         if self._place is None:
             return
-        loop, process = self._place
+        loop, process, _ = self._place
         self._place = None
-        if process == os.getpid() and asyncio._get_running_loop() is loop:
-            for chore in self._chores:
-                chore.cancel()
-            self.spawn(self._stop(self.runner))
-        else:
-            self.backend.release(self.runner)
+        if process == os.getpid():
+            if asyncio._get_running_loop() is loop:
+                for chore in self._chores:
+                    chore.cancel()
+                self.spawn(self._stop())
+            else:
+                self._abandon()
 
-    async def _stop(self, runner: str) -> None:
-        """Stop the handlers, and release the runner once they have cleaned up."""
+    async def _stop(self) -> None:
+        """Stop the handlers, and release their tasks once they have cleaned up."""
+        others = self._others
         jobs = [run.job for run in self.runs.values() if run.job is not None]
         for run in self.runs.values():
             if run.job is not None and not run.ended:
@@ -588,11 +593,11 @@ class Tasks:
             if jobs:
                 await asyncio.wait(jobs, timeout=_CLEAN_UP_SECONDS)
         finally:
-            self.backend.release(runner)
+            self._abandon()
+            await others.leave()
 
     async def aclose(self) -> None:
-        """Stop the running tasks, and wait until files and threads are released."""
+        """Stop the running tasks, and wait until they are released."""
         self.close()
         if self._chores:
             await asyncio.wait(tuple(self._chores))
-        await self.backend.aclose()

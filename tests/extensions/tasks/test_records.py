@@ -1,4 +1,4 @@
-"""All backends beside a model: the same sequence of operations gives the same answers everywhere."""
+"""Stored tasks beside a model: the same sequence of operations gives the same answers on every engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +15,78 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
+from tests.extensions.tasks.conftest import CLOCKED, REDIS
 from tests.extensions.tasks.records import RESULT, make_question, make_record
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.errors import TooManyRequests
-from trunkline.extensions import MemoryTaskBackend, SqliteTaskBackend, TaskBackend, TaskLimits, TaskRecord
+from trunkline.extensions import TaskLimits, TaskRecord
+from trunkline.extensions.tasks.leases import Leases
 from trunkline.extensions.tasks.record import add_question, answer_questions, finish, keep_once, start_again
-from trunkline.extensions.tasks.store_backend import StoreTaskBackend
+from trunkline.extensions.tasks.records import TaskRecords
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.testing.clock import FakeClock
 
 LIMITS = TaskLimits(per_caller=3, total=6)
-NO_LIMITS = TaskLimits()
-#: The backends whose clock can be moved on; that of a Redis cannot.
-WITH_CLOCK = pytest.mark.parametrize("kind", ["memory", "sqlite", "store"])
+#: The engines whose clock can be moved on; that of a Redis cannot.
+WITH_CLOCK = pytest.mark.parametrize("kind", CLOCKED)
 
 
-@pytest.fixture(params=["memory", "sqlite", "store", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=[*CLOCKED, *REDIS])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Return the kind of a backend: for one on Redis, its URL."""
+    """Return the kind of an engine: for one on Redis, its URL."""
     return str(request.getfixturevalue("shared_redis").url) if request.param == "redis" else str(request.param)
 
 
 @asynccontextmanager
-async def opened(kind: str, clock: FakeClock) -> AsyncIterator[TaskBackend]:
-    """Return a backend that is closed at the end."""
+async def engine(kind: str, clock: FakeClock) -> AsyncIterator[Store]:
+    """Return an engine that is closed at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        backend: TaskBackend = MemoryTaskBackend(clock.now)
-        if kind == "sqlite":
-            backend = SqliteTaskBackend(Path(folder) / "tasks.sqlite", now=clock.now)
-        store: Store | None = None
-        if kind == "store":
-            store = MemoryEngine(MemoryContents(now=clock.now, random=os.urandom))
-        elif kind.startswith("redis:"):
-            from trunkline.store.redis import RedisEngine
-
-            store = RedisEngine(kind, name=os.urandom(8).hex())
-        if store is not None:
-            await store.connect()
-            backend = StoreTaskBackend(store, now=clock.now)
+        store = make_engine(kind, clock, Path(folder) / "state.db")
+        await store.connect()
         try:
-            yield backend
+            yield store
         finally:
-            await backend.aclose()
-            if store is not None:
-                await store.aclose()
+            await store.aclose()
+
+
+def make_engine(kind: str, clock: FakeClock, path: Path) -> Store:
+    """Return an engine that is not connected."""
+    if kind == "sqlite":
+        from trunkline.store.sqlite import SqliteEngine
+
+        return SqliteEngine(path, now=clock.now)
+    if kind.startswith("redis:"):
+        from trunkline.store.redis import RedisEngine
+
+        return RedisEngine(kind, name=os.urandom(8).hex())
+    return MemoryEngine(MemoryContents(now=clock.now, random=os.urandom))
+
+
+@asynccontextmanager
+async def opened(kind: str, clock: FakeClock, limits: TaskLimits | None = None) -> AsyncIterator[TaskRecords]:
+    """Return the records of a runner; in memory, as of a server without other processes."""
+    async with engine(kind, clock) as store:
+        yield TaskRecords(store, runner="here", now=clock.now, limits=limits, shared=kind != "memory")
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
 class Model:
-    """What a backend promises, in the plainest form: a list of records."""
-
-    durable = False
+    """What stored tasks promise, in the plainest form: a list of records."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.records: dict[str, TaskRecord] = {}
-        self.gone: set[str] = set()
 
     def _alive(self) -> dict[str, TaskRecord]:
         return {id: each for id, each in self.records.items() if each.expires is None or each.expires > self._now()}
 
-    async def create(self, record: TaskRecord, limits: TaskLimits) -> None:
+    async def create(self, record: TaskRecord) -> None:
         self.records = self._alive()
         unfinished = [each for each in self.records.values() if each.owner == record.owner and not each.finished]
-        if len(unfinished) >= limits.per_caller or len(self.records) >= limits.total:
+        if len(unfinished) >= LIMITS.per_caller or len(self.records) >= LIMITS.total:
             raise TooManyRequests("full")
         self.records[record.id] = record
 
@@ -100,21 +105,37 @@ class Model:
         )
         return [each for each in own if after is None or (each.created, each.id) > after][:limit]
 
-    async def claim(self, runner: str) -> list[TaskRecord]:
-        left = [each for each in self._alive().values() if not each.finished and each.runner in self.gone]
+    async def restart(self, runner: str) -> list[TaskRecord]:
+        left = [each for each in self._alive().values() if not each.finished]
         for each in left:
             self.records[each.id] = start_again(each, runner, self._now())
         return [self.records[each.id] for each in left if not self.records[each.id].finished]
 
-    def release(self, runner: str) -> None:
-        self.gone.add(runner)
 
-    async def aclose(self) -> None:
-        return
+class Stored:
+    """The tasks in a store, as one runner after another sees them."""
+
+    def __init__(self, store: Store, clock: FakeClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._records = self._runner("runner-0")
+        self.create, self.get = self._records.create, self._records.get
+        self.update, self.page = self._records.update, self._records.page
+
+    def _runner(self, name: str) -> TaskRecords:
+        return TaskRecords(self._store, runner=name, now=self._clock.now, limits=LIMITS)
+
+    async def restart(self, runner: str) -> list[TaskRecord]:
+        ended, self._records = self._records, self._runner(runner)
+        self.create, self.get = self._records.create, self._records.get
+        self.update, self.page = self._records.update, self._records.page
+        leases = Leases(self._records, 30.0)
+        await leases.release(ended.runner, list(ended.held))
+        return await leases.claim()
 
 
 class Operation(Struct, frozen=True):
-    """One call of a backend, or a step of the clock."""
+    """One call, or a step of the clock."""
 
     name: str
     number: int = 0
@@ -134,10 +155,10 @@ operations = st.one_of(
 
 
 class Walk:
-    """The same operations at one backend; its answers are compared with those of others."""
+    """The same operations in one store; its answers are compared with those of others."""
 
-    def __init__(self, backend: TaskBackend, clock: FakeClock) -> None:
-        self.backend = backend
+    def __init__(self, tasks: Model | Stored, clock: FakeClock) -> None:
+        self.tasks = tasks
         self.clock = clock
         self.runner = 0
 
@@ -147,19 +168,18 @@ class Walk:
             return await self._create(number, operation)
         if operation.name == "page":
             after = (operation.value, "") if operation.value else None
-            return list(await self.backend.page(operation.owner, after=after, limit=operation.number))
+            return list(await self.tasks.page(operation.owner, after=after, limit=operation.number))
         if operation.name == "restart":
-            self.backend.release(f"runner-{self.runner}")
             self.runner += 1
-            taken = await self.backend.claim(f"runner-{self.runner}")
+            taken = await self.tasks.restart(f"runner-{self.runner}")
             return sorted(taken, key=lambda each: each.id)
         if operation.name == "get":
-            return await self.backend.get(f"task-{operation.number}")
+            return await self.tasks.get(f"task-{operation.number}")
         return await self._update(operation)
 
     async def _create(self, number: int, operation: Operation) -> Any:
         now = self.clock.now()
-        if await self.backend.get(f"task-{operation.number}") is not None:
+        if await self.tasks.get(f"task-{operation.number}") is not None:
             return "there is one"
         record = make_record(
             f"task-{operation.number}",
@@ -171,7 +191,7 @@ class Walk:
             runner=f"runner-{self.runner}",
         )
         try:
-            await self.backend.create(record, LIMITS)
+            await self.tasks.create(record)
         except TooManyRequests:
             return "full"
         return "created"
@@ -185,39 +205,37 @@ class Walk:
             "once": lambda record: keep_once(record, "k", [1]),
             "nothing": lambda record: record,
         }
-        return await self.backend.update(f"task-{operation.number}", changes[operation.name])
+        return await self.tasks.update(f"task-{operation.number}", changes[operation.name])
 
 
 @given(st.lists(operations, max_size=25))
 @settings(max_examples=60)
-async def test_memory_file_and_store_answer_as_the_model_does(walk: list[Operation]) -> None:
+async def test_each_engine_with_a_clock_answers_as_the_model_does(walk: list[Operation]) -> None:
     clock = FakeClock()
-    async with (
-        opened("memory", clock) as memory,
-        opened("sqlite", clock) as file,
-        opened("store", clock) as store,
-    ):
-        await compare(walk, clock, [memory, file, store])
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(engine(kind, clock)) for kind in CLOCKED]
+        await compare(walk, clock, stores)
 
 
 @needs_redis
+@pytest.mark.skipif(not REDIS, reason="there is no such engine")
 @given(st.lists(operations.filter(lambda each: each.name != "wait"), max_size=25))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_redis_answers_as_the_model_does(shared_redis: RedisServer, walk: list[Operation]) -> None:
     clock = FakeClock()
-    async with opened(shared_redis.url, clock) as backend:
-        await compare(walk, clock, [backend])
+    async with engine(shared_redis.url, clock) as store:
+        await compare(walk, clock, [store])
 
 
-async def compare(walk: list[Operation], clock: FakeClock, backends: list[TaskBackend]) -> None:
-    """Perform the same operations at the model and at each backend."""
-    walks = [Walk(backend, clock) for backend in (Model(clock.now), *backends)]
+async def compare(walk: list[Operation], clock: FakeClock, stores: list[Store]) -> None:
+    """Perform the same operations at the model and in each store."""
+    walks = [Walk(Model(clock.now), clock), *(Walk(Stored(store, clock), clock) for store in stores)]
     for number, operation in enumerate(walk):
         if operation.name == "wait":
             clock.advance(operation.value)
             continue
-        expected, *found = [await each.step(number, operation) for each in walks]
-        assert found == [expected] * len(backends)
+        expected, *answers = [await each.step(number, operation) for each in walks]
+        assert answers == [expected] * len(stores)
 
 
 # --- single promises --------------------------------------------------------------------------------------------------
@@ -227,111 +245,112 @@ async def compare(walk: list[Operation], clock: FakeClock, backends: list[TaskBa
 @pytest.mark.parametrize(("seconds", "there"), [(59.0, True), (60.0, False)], ids=["before", "after"])
 async def test_a_result_is_there_until_its_time_is_over(kind: str, seconds: float, there: bool) -> None:
     clock = FakeClock()
-    async with opened(kind, clock) as backend:
-        await backend.create(make_record(ttl=60.0), NO_LIMITS)
-        await backend.update("one", lambda record: finish(record, "completed", clock.now(), result=RESULT))
+    async with opened(kind, clock) as records:
+        await records.create(make_record(ttl=60.0))
+        await records.update("one", lambda record: finish(record, "completed", clock.now(), result=RESULT))
         clock.advance(seconds)
-        found = await backend.get("one")
-        listed = await backend.page(None, after=None, limit=9)
-        changed = await backend.update("one", lambda record: record)
+        found = await records.get("one")
+        listed = await records.page(None, after=None, limit=9)
+        changed = await records.update("one", lambda record: record)
     assert (found is not None, len(listed), changed is not None) == (there, int(there), there)
 
 
 @WITH_CLOCK
 async def test_a_task_that_runs_is_kept_however_long_it_takes(kind: str) -> None:
     clock = FakeClock()
-    async with opened(kind, clock) as backend:
-        await backend.create(make_record(ttl=1.0), NO_LIMITS)
+    async with opened(kind, clock) as records:
+        await records.create(make_record(ttl=1.0))
         clock.advance(1e6)
-        assert await backend.get("one") is not None
+        assert await records.get("one") is not None
 
 
 async def test_the_limit_of_one_caller_is_not_that_of_another(kind: str) -> None:
-    limits = TaskLimits(per_caller=1)
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record("one", owner="ann"), limits)
-        await backend.create(make_record("two", owner="bob"), limits)
+    async with opened(kind, FakeClock(), TaskLimits(per_caller=1)) as records:
+        await records.create(make_record("one", owner="ann"))
+        await records.create(make_record("two", owner="bob"))
         with pytest.raises(TooManyRequests, match="per_caller") as caught:
-            await backend.create(make_record("three", owner="ann"), limits)
+            await records.create(make_record("three", owner="ann"))
     assert caught.value.data == {"limit": "per_caller", "allowed": 1}
 
 
 @WITH_CLOCK
 async def test_the_limit_of_all_tasks_counts_finished_ones_until_their_time_is_over(kind: str) -> None:
-    clock, limits = FakeClock(), TaskLimits(total=2)
-    async with opened(kind, clock) as backend:
+    clock = FakeClock()
+    async with opened(kind, clock, TaskLimits(total=2)) as records:
         for name in ("one", "two"):
-            await backend.create(make_record(name, ttl=60.0), limits)
-            await backend.update(name, lambda record: finish(record, "completed", clock.now(), result=RESULT))
+            await records.create(make_record(name, ttl=60.0))
+            await records.update(name, lambda record: finish(record, "completed", clock.now(), result=RESULT))
         with pytest.raises(TooManyRequests, match="total"):
-            await backend.create(make_record("three"), limits)
+            await records.create(make_record("three"))
         clock.advance(60.0)
-        await backend.create(make_record("three"), limits)
-        assert await backend.get("three") is not None
+        await records.create(make_record("three"))
+        assert await records.get("three") is not None
 
 
-@pytest.mark.parametrize("kind", ["memory", "store"])
+@WITH_CLOCK
 async def test_memory_is_bounded_in_bytes(kind: str) -> None:
-    clock, limits = FakeClock(), TaskLimits(memory_bytes=100)
-    async with opened(kind, clock) as backend:
-        await backend.create(make_record("one", params=Raw(b'"' + b"x" * 98 + b'"')), limits)
+    clock = FakeClock()
+    async with opened(kind, clock, TaskLimits(memory_bytes=100)) as records:
+        await records.create(make_record("one", params=Raw(b'"' + b"x" * 98 + b'"')))
         with pytest.raises(TooManyRequests, match="memory_bytes"):
-            await backend.create(make_record("two"), limits)
-        await backend.update("one", lambda record: finish(record, "cancelled", clock.now()))
+            await records.create(make_record("two"))
+        await records.update("one", lambda record: finish(record, "cancelled", clock.now()))
         with pytest.raises(TooManyRequests, match="memory_bytes"):
-            await backend.create(make_record("two"), limits)
+            await records.create(make_record("two"))
         clock.advance(60.0)
-        await backend.create(make_record("two"), limits)
+        await records.create(make_record("two"))
 
 
 async def test_a_change_that_fails_changes_nothing(kind: str) -> None:
     def broken(record: TaskRecord) -> TaskRecord:
         raise ZeroDivisionError
 
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record(), NO_LIMITS)
-        before = await backend.get("one")
+    async with opened(kind, FakeClock()) as records:
+        await records.create(make_record())
+        before = await records.get("one")
         with pytest.raises(ZeroDivisionError):
-            await backend.update("one", broken)
-        assert await backend.get("one") == before
+            await records.update("one", broken)
+        assert await records.get("one") == before
 
 
 async def test_changes_made_at_the_same_time_are_all_kept(kind: str) -> None:
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record(), NO_LIMITS)
+    async with opened(kind, FakeClock()) as records:
+        await records.create(make_record())
 
         def keeping(number: int) -> Awaitable[TaskRecord | None]:
-            return backend.update("one", lambda record: keep_once(record, str(number), number))
+            return records.update("one", lambda record: keep_once(record, str(number), number))
 
         await asyncio.gather(*(keeping(number) for number in range(50)))
-        found = await backend.get("one")
+        found = await records.get("one")
     assert found is not None
     assert found.once == {str(number): number for number in range(50)}
 
 
 async def test_a_finished_task_makes_room_for_another_of_its_caller(kind: str) -> None:
-    limits = TaskLimits(per_caller=1)
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record("one"), limits)
-        await backend.update("one", lambda record: finish(record, "completed", 101.0, result=RESULT))
-        await backend.create(make_record("two"), limits)
-        assert await backend.get("two") is not None
+    async with opened(kind, FakeClock(), TaskLimits(per_caller=1)) as records:
+        await records.create(make_record("one"))
+        await records.update("one", lambda record: finish(record, "completed", 101.0, result=RESULT))
+        await records.create(make_record("two"))
+        assert await records.get("two") is not None
 
 
 async def test_only_the_tasks_of_runners_that_ended_are_taken_over(kind: str) -> None:
-    async with opened(kind, FakeClock()) as backend:
-        await backend.create(make_record("mine", runner="old", retry=1), NO_LIMITS)
-        await backend.create(make_record("other", runner="living", retry=1), NO_LIMITS)
-        before = await backend.claim("new")
-        backend.release("old")
-        after = await backend.claim("new")
+    clock = FakeClock()
+    async with engine(kind, clock) as store:
+        old, living, new = (TaskRecords(store, runner=name, now=clock.now) for name in ("old", "living", "new"))
+        await old.create(make_record("mine", runner="old", retry=1))
+        await living.create(make_record("other", runner="living", retry=1))
+        leases = Leases(new, 30.0)
+        before = await leases.claim()
+        await leases.release("old", list(old.held))
+        after = await leases.claim()
     assert ([each.id for each in before], [each.id for each in after]) == ([], ["mine"])
 
 
 async def test_pages_go_on_where_the_one_before_ended(kind: str) -> None:
-    async with opened(kind, FakeClock()) as backend:
+    async with opened(kind, FakeClock()) as records:
         for number in range(5):
-            await backend.create(make_record(f"t{number}", created=100.0 + number // 2), NO_LIMITS)
-        first = await backend.page(None, after=None, limit=3)
-        second = await backend.page(None, after=(first[-1].created, first[-1].id), limit=3)
+            await records.create(make_record(f"t{number}", created=100.0 + number // 2))
+        first = await records.page(None, after=None, limit=3)
+        second = await records.page(None, after=(first[-1].created, first[-1].id), limit=3)
     assert [each.id for each in (*first, *second)] == ["t0", "t1", "t2", "t3", "t4"]
