@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from trunkline import sqlite_wal
-from trunkline.auth.authorization_server.storage import SqliteRecords
 from trunkline.extensions import SqliteTaskBackend
 from trunkline.server.sqlite_file import SqliteFile
 from trunkline.sqlite_wal import enter_wal_mode
@@ -37,10 +35,6 @@ async def _use_handles(path: Path) -> None:
         file.close()
 
 
-async def _use_records(path: Path) -> None:
-    (await asyncio.to_thread(SqliteRecords, str(path))).close()
-
-
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """Another connection, which is about to write to the new file."""
@@ -50,7 +44,7 @@ def other(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("use", [_use_tasks, _use_handles, _use_records])
+@pytest.mark.parametrize("use", [_use_tasks, _use_handles])
 async def test_a_file_that_another_process_opens_too_is_waited_for(
     use: Callable[[Path], Awaitable[None]],
     other: sqlite3.Connection,

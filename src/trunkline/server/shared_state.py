@@ -20,7 +20,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.server.handle_stores import StoredHandle, full_store
 from trunkline.store.interface import IndexLimits, Store
-from trunkline.store.local import LocalEngine
+from trunkline.store.server_store import ServerStore
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -44,10 +44,9 @@ def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
         server._handles = None
     server._share_tasks(store, seal)
     for part in (auth, getattr(auth, "binding", None)):
-        share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
-        # Logins must outlive the server: a file does, what ends with the supervisor of a machine does not.
-        if share is not None and not (getattr(part, "keeps_file", False) and isinstance(store, LocalEngine)):
-            share(store, seal)
+        share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
+        if share is not None:
+            share(ServerStore(store, name=server.name, seal=lambda: server.seal.texts))
 
 
 class SharedStateKeeper:

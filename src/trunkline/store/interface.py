@@ -158,6 +158,8 @@ class Store(ABC):
     durable: bool = True
     #: Whether only this user on this machine can read the contents: then values need no encryption.
     private: bool = False
+    #: The file that has the contents, if it is one.
+    path: str | None = None
 
     # --- values: one key, one value, which expires ---
 

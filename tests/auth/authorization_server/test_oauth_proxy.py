@@ -19,12 +19,13 @@ from tests.auth.authorization_server.support import (
     Browser,
     Clock,
     Documents,
+    OpenFile,
     Response,
     authorize_url,
-    contents,
     exchange,
     in_turn,
     register,
+    written,
 )
 from tests.support import run_async
 from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
@@ -50,7 +51,6 @@ def make_proxy(provider: Documents, **options: Any) -> OAuthProxy:
         "upstream_token": TOKEN,
         "client_id": "our-id",
         "client_secret": "our-secret",
-        "store": ":memory:",
         "scopes": {"files:read": "Read your files", "files:write": "Change your files"},
         "upstream_fetcher": provider,
         "upstream_userinfo": USERINFO,
@@ -401,14 +401,17 @@ async def test_an_unreachable_provider_revokes_nothing(start_proxy: StartProxy) 
     assert await proxy.upstream_token(principal) == "upstream-secret-token"
 
 
-async def test_the_store_holds_no_readable_token_of_the_provider(start_proxy: StartProxy, tmp_path: Path) -> None:
-    path = str(tmp_path / "proxy.db")
-    proxy = start_proxy(store=path)
+async def test_the_store_holds_no_readable_token_of_the_provider(
+    start_proxy: StartProxy, tmp_path: Path, open_file: OpenFile
+) -> None:
+    path = tmp_path / "proxy.db"
+    proxy = start_proxy(store=open_file(path))
     principal = await principal_of(Browser(proxy))
     await proxy.aclose()
-    stored = contents(tmp_path)
+    stored = written(tmp_path)
     assert [token for token in (b"upstream-secret-token", b"upstream-refresh") if token in stored] == []
-    assert await start_proxy(store=path, client_secret="another").upstream_token(principal) is None
+    again = start_proxy(store=open_file(path), client_secret="another")
+    assert await again.upstream_token(principal) is None
 
 
 # --- setting up -------------------------------------------------------------------------------------------------------

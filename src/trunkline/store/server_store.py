@@ -2,6 +2,7 @@
 
 A definition has one of these, and each event loop its own engine of it, since connections belong to a loop; what is in
 memory is one for all loops of the process. Opening does no I/O, so that a server which stores nothing pays nothing.
+Servers and authorization servers have one each; a server passes its own to its authentication.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ _PURPOSE = b"\x04"
 class ServerStore:
     """The store of one server in this process."""
 
-    def __init__(self, option: StoreOption, *, name: str, seal: Callable[[], Seal]) -> None:
-        """Use what was passed as ``store=``; ``seal`` returns the seal of the server's keys, for any purpose."""
+    def __init__(self, option: StoreOption, *, name: str, seal: Callable[[], Seal] | None = None) -> None:
+        """Use what was passed as ``store=``.
+
+        ``seal`` returns the seal of the server's keys, for any purpose; a store in memory needs none.
+        """
         self._option = option
         self._name = name
         self._make_seal = seal
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
         self._shared: Store | None = None
+        self._lost_writes: list[Callable[[], None]] = []
 
     @property
     def store(self) -> Store:
@@ -46,6 +51,7 @@ class ServerStore:
         engine = self._engines.get(loop)
         if engine is None:
             engine = open_store(self._option, name=self._name)
+            engine.on_new_generation(self._announce_lost_writes)
             if not engine.durable or engine is self._option:
                 self._shared = engine
             else:
@@ -53,9 +59,15 @@ class ServerStore:
         return engine
 
     @property
+    def keys(self) -> Seal:
+        """The seal of the server's keys: for deriving further keys, whether or not values are encrypted."""
+        assert self._make_seal is not None
+        return self._make_seal().for_purpose(_PURPOSE)
+
+    @property
     def seal(self) -> Seal | None:
         """Encrypts values; None if only this user can read them in the store."""
-        return None if self.store.private else self._make_seal().for_purpose(_PURPOSE)
+        return None if self.store.private else self.keys
 
     async def ready(self) -> Store:
         """Return the engine once its generation is known.
@@ -67,6 +79,14 @@ class ServerStore:
         if not store.generation:
             await store.connect()
         return store
+
+    def on_lost_writes(self, callback: Callable[[], None]) -> None:
+        """Register a callback for each loss of acknowledged writes, whatever the event loop that notices it."""
+        self._lost_writes.append(callback)
+
+    def _announce_lost_writes(self, _: str) -> None:
+        for callback in self._lost_writes:
+            callback()
 
     async def aclose(self) -> None:
         """Close the engine of the running event loop."""
