@@ -9,8 +9,7 @@ other; while it cannot be reached no proof is accepted.
 from __future__ import annotations
 
 import hmac
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -148,10 +147,9 @@ class ProofVerifier:
         self._now = now
         self._seconds = seconds
         self._state = ServerStore(None, name="dpop")
-        self._has_own_secret = nonces is True
-        secret = nonces.encode() if isinstance(nonces, str) else os.urandom(32)
-        #: The first makes nonces; those of all are accepted.
-        self._secrets: tuple[bytes, ...] = (secret,) if nonces else ()
+        #: Whether each proof must contain our nonce.
+        self.requires_nonce: bool = bool(nonces)
+        self._configured_secret = nonces.encode() if isinstance(nonces, str) else None
         #: Since when it is known which proofs were used.
         self._known_since = 0.0
 
@@ -159,8 +157,6 @@ class ProofVerifier:
         """Remember used proofs in the store of a server, and use nonces that all its workers make and accept."""
         self._state = state
         state.on_lost_writes(self._lost_writes)
-        if self._has_own_secret:
-            self._secrets = state.keys.derived_keys(b"dpop-nonces")
 
     def _lost_writes(self) -> None:
         """Called when the store no longer knows all proofs that were used: those made until now count as used."""
@@ -180,7 +176,7 @@ class ProofVerifier:
             raise InvalidProof("The proof is for another method")
         if _normalized_url(claims.htu) not in {_normalized_url(url) for url in target.urls}:
             raise InvalidProof("The proof is for another URL")
-        self._check_nonce(claims.nonce, now)
+        await self._check_nonce(claims.nonce)
         if not max(now - self._seconds, self._known_since) <= claims.iat <= now + self._seconds / 2:
             raise InvalidProof("The proof is too old or from the future: check the clock")
         if claims.ath is None or not hmac.compare_digest(claims.ath.encode(), digest(token).encode()):
@@ -199,23 +195,25 @@ class ProofVerifier:
         spent = await store.commit(Put(f"proof:{name}", b"", ttl, only_if_absent=True), Index(name, rooms, ttl=ttl))
         return spent.done
 
-    @property
-    def requires_nonce(self) -> bool:
-        """Whether each proof must contain our nonce."""
-        return bool(self._secrets)
-
     def nonce(self, back: int = 0) -> str:
         """Return the current nonce; it is valid for five to ten minutes."""
-        return self._nonce(self._secrets[0], back)
+        return self._nonce(self._secrets()[0], back)
+
+    def _secrets(self) -> Sequence[bytes]:
+        """Return the secrets of nonces: the first makes them, and those of all are accepted."""
+        if self._configured_secret is not None:
+            return (self._configured_secret,)
+        return self._state.keys.derived_keys(b"dpop-nonces")
 
     def _nonce(self, secret: bytes, back: int) -> str:
         span = int(self._now() // _NONCE_SECONDS) - back
         return digest(hmac.digest(secret, b"%d" % span, "sha256").hex())
 
-    def _check_nonce(self, given: str | None, now: float) -> None:
-        if not self._secrets:
+    async def _check_nonce(self, given: str | None) -> None:
+        if not self.requires_nonce:
             return
-        known = [self._nonce(secret, back) for secret in self._secrets for back in (0, 1)]
+        await self._state.load_keys()
+        known = [self._nonce(secret, back) for secret in self._secrets() for back in (0, 1)]
         if given is None or not any(hmac.compare_digest(given.encode(), each.encode()) for each in known):
             raise NonceRequired("The proof needs the nonce of this response's DPoP-Nonce header")
 

@@ -34,9 +34,19 @@ class Seal:
 
     __slots__ = ("_ciphers", "_keys", "_purpose", "_random", "_server")
 
-    def __init__(self, keys: Sequence[bytes], *, purpose: bytes, server: str, random: Callable[[int], bytes]) -> None:
-        """Create a seal: the first key seals, and all keys open. ``purpose`` is one byte."""
-        self._keys = tuple(keys)
+    def __init__(
+        self,
+        keys: Sequence[bytes] | Callable[[], Sequence[bytes]],
+        *,
+        purpose: bytes,
+        server: str,
+        random: Callable[[int], bytes],
+    ) -> None:
+        """Create a seal: the first key seals, and all keys open. ``purpose`` is one byte.
+
+        Keys that are not known yet are passed as a function, which is called at the first use.
+        """
+        self._keys = keys
         self._purpose = purpose
         self._server = server
         self._random = random
@@ -82,18 +92,21 @@ class Seal:
     def derived_keys(self, label: bytes) -> tuple[bytes, ...]:
         """Return a secret for each key, in their order; it reveals nothing about the key, and differs by label."""
         named = b"trunkline " + self._authenticated(label)
-        return tuple(hmac.digest(key, named, "sha256") for key in self._keys)
+        return tuple(hmac.digest(key, named, "sha256") for key in self._loaded_keys())
 
     def _authenticated(self, binding: bytes) -> bytes:
         label = self._purpose + self._server.encode()
         # The last zero byte ends the name; the name itself may contain others.
         return label + b"\0" + binding if binding else label
 
+    def _loaded_keys(self) -> Sequence[bytes]:
+        return self._keys() if callable(self._keys) else self._keys
+
     def _loaded_ciphers(self) -> tuple[AESGCM, ...]:
         if not self._ciphers:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-            self._ciphers = tuple(map(AESGCM, self._keys))
+            self._ciphers = tuple(map(AESGCM, self._loaded_keys()))
         return self._ciphers
 
 

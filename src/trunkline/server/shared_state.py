@@ -46,7 +46,7 @@ def share_state(server: Server, worker: SharedWorker, auth: object) -> None:
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
         if share is not None:
-            share(ServerStore(store, name=server.name, seal=lambda: server.seal.texts))
+            share(ServerStore(store, name=server.name, keys=server._state_keys))
 
 
 class SharedStateKeeper:

@@ -21,7 +21,6 @@ from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
-from trunkline.protocol.seal import Seal
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
@@ -232,8 +231,7 @@ class PublicEngine(MemoryEngine):
 
 def server_store(store: Store, keys: Sequence[bytes] = KEYS) -> ServerStore:
     """Return a store as a server passes it to its authentication."""
-    seal = Seal(keys, purpose=b"\x01", server="tests", random=os.urandom)
-    return ServerStore(store, name="tests", seal=lambda: seal)
+    return ServerStore(store, name="tests", keys=keys)
 
 
 def memory(clock: Callable[[], float] = time.time) -> MemoryContents:

@@ -97,8 +97,8 @@ class AccessTokens:
 
         if not self._settings.is_loopback and not (await self._records.ready()).durable:
             log.warning(
-                "the authorization server stores everything in memory: all users must sign in again after a restart; "
-                "set store="
+                "what the authorization server stores ends with the process: all users must sign in again after a "
+                "restart; set store="
             )
         made = ECKey.generate_key("P-256")
         kid = made.thumbprint()

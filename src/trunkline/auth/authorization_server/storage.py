@@ -12,7 +12,6 @@ rejected.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,11 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.authorization_server.records import TokenGrant
-from trunkline.errors import ConfigError, StoreUnavailable
-from trunkline.protocol.seal import InvalidSeal, Seal, read_keys
+from trunkline.errors import StoreUnavailable
+from trunkline.protocol.seal import InvalidSeal, Seal
 from trunkline.store.interface import Commit, Delete, Index, IndexLimits, Publish, Put, Step, Store
 from trunkline.store.lock import StoreLock
-from trunkline.store.open import open_store
 from trunkline.store.server_store import ServerStore, StoreOption
 
 __all__ = ["Records", "Stored"]
@@ -34,8 +32,6 @@ log = logging.getLogger("trunkline.auth")
 
 T = TypeVar("T", bound=Struct)
 
-_NAME = "oauth"
-_KEY_VARIABLE = "TRUNKLINE_STATE_KEY"
 #: The value of what was used and has no other content.
 _USED = b""
 #: The purpose of the seal of requests that travel in a page.
@@ -69,49 +65,39 @@ class Records:
             ConfigError: the store cannot be used, or others can read it and there is no key.
         """
         self._prefix = f"oauth:{issuer}"
-        self._issuer = issuer
-        self._keys = keys
         self._clock = clock
-        #: Whether the user chose the store.
-        self.chosen: bool = option is not None
-        # Opened now, so that a wrong option is an error of the configuration and not of the first sign-in.
-        engine = open_store(option, name=_NAME)
-        self._is_local = engine.private
-        #: The file of the chosen store, if it is one.
-        self.path: str | None = engine.path
-        if not engine.private:
-            self._server_keys()
-        self._own = ServerStore(option, name=_NAME, seal=self._server_keys)
-        self._shared: ServerStore | None = None
+        #: The store that was chosen, or the memory of this process.
+        self._own = ServerStore(option, name=f"oauth {issuer}", keys=keys)
+        # Now, so that a wrong option is an error of the configuration and not of the first sign-in.
+        self._own.check()
         self._own.on_lost_writes(self._lost_writes)
+        #: The store of the server that uses this authorization server.
+        self._shared: ServerStore | None = None
         #: Since when all that was stored is known: what is older may have been used.
         self.known_since: float = 0.0
-        self._secrets: dict[str, bytes] = {}
         self._grants: WeakKeyDictionary[Store, _ValidGrants] = WeakKeyDictionary()
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def path(self) -> str | None:
+        """The file that was chosen, if it is one."""
+        return self._own.store.path if self._own.is_shared else None
+
     def share(self, state: ServerStore) -> None:
-        """Use the store of a server, if it outlives the process and no other was chosen."""
-        if self._shared is not state:
+        """Use the store of a server, which its workers share, unless another was chosen."""
+        if not self._own.is_shared:
             self._shared = state
             state.on_lost_writes(self._lost_writes)
-            self._secrets.clear()
-
-    @property
-    def state(self) -> ServerStore:
-        """The store in use."""
-        # Asked for in the event loop that uses it, since an engine belongs to one.
-        if self._shared is None or not self._shared.store.durable:
-            return self._own
-        if not self.chosen:
-            return self._shared
-        if self._is_local and not self._shared.store.private:
+        elif self._own.store.private and not state.store.private:
             log.warning(
                 "store= of the authorization server is a file of this machine: leave it out if other machines serve "
                 "too, so that everything is stored in the store of the server"
             )
-        self._shared = None
-        return self._own
+
+    @property
+    def state(self) -> ServerStore:
+        """The store in use."""
+        return self._shared or self._own
 
     async def ready(self) -> Store:
         """Return the store once its generation is known.
@@ -129,19 +115,9 @@ class Records:
         """Close the store of the running event loop, if it was opened here."""
         await self._own.aclose()
 
-    def _server_keys(self) -> Seal:
-        env = os.environ.get(_KEY_VARIABLE)
-        if self._keys is None and not (env or "").strip():
-            raise ConfigError(
-                f"store= is a store that others can read: set {_KEY_VARIABLE}, or pass state_keys=, to encrypt what is "
-                'stored there. Make a key with: python -c "import secrets; print(secrets.token_hex(32))"'
-            )
-        return Seal(read_keys(self._keys, env, os.urandom), purpose=_PAGES, server=self._issuer, random=os.urandom)
-
     def _lost_writes(self) -> None:
         """Called when the store lost writes."""
         self.known_since = self._clock()
-        self._secrets.clear()
         for callback in self._callbacks:
             callback()
 
@@ -272,32 +248,10 @@ class Records:
         except InvalidSeal:
             return None
 
-    # --- keys --------------------------------------------------------------------------------------------------------
-
     async def page_seal(self) -> Seal:
         """Return the seal of requests that travel in a page, which all processes have."""
-        state = self.state
-        if not state.store.private:
-            return state.keys.for_purpose(_PAGES)
-        # A private store has the key itself: it is needed for as long as the contents.
-        key = await self.secret("pages")
-        return Seal([key], purpose=_PAGES, server=self._issuer, random=os.urandom)
-
-    async def secret(self, name: str) -> bytes:
-        """Return a secret of a private store; the first call generates it.
-
-        Raises:
-            StoreUnavailable: the store cannot be reached now.
-        """
-        secret = self._secrets.get(name)
-        if secret is None:
-            store, key = await self.ready(), self._key("secret", name)
-            await store.put(key, os.urandom(32), ttl=_MOST_SECONDS, only_if_absent=True)
-            secret = await store.get(key)
-            if secret is None:
-                raise StoreUnavailable("the store lost what was just written")
-            self._secrets[name] = secret
-        return secret
+        await self.state.load_keys()
+        return self.state.seal_for(_PAGES)
 
 
 def _ttl(seconds: float) -> float:

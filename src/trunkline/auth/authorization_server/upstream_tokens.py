@@ -158,15 +158,12 @@ class UpstreamTokenStore:
     async def _keys(self, state: ServerStore) -> Sequence[bytes]:
         """Return the keys: the first one encrypts, all are tried for decryption."""
         store = await state.ready()
-        if self._storage_key is None and not store.private:
-            return state.keys.derived_keys(b"oauth upstream")
-        secrets = self._configured_secrets()
+        secrets = self._configured_secrets() if store.private else self._storage_key
+        if secrets is None and store.private and store.path is not None:
+            secrets = (_read_key_file(store.path),)
         if secrets is None:
-            secrets = (
-                (_read_key_file(store.path),)
-                if store.path is not None
-                else ((await self._records.secret("upstream")).hex(),)
-            )
+            # The keys of the server: those of a store that others can read are not in it, memory needs no better ones.
+            return state.keys.derived_keys(b"oauth upstream")
         salt = self._issuer.encode()
         return [hashlib.scrypt(secret.encode(), salt=salt, n=2**10, r=8, p=1, dklen=32) for secret in secrets]
 
