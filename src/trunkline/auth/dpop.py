@@ -155,8 +155,9 @@ class ProofVerifier:
 
     def share(self, state: ServerStore) -> None:
         """Remember used proofs in the store of a server, and use nonces that all its workers make and accept."""
-        self._state = state
-        state.on_lost_writes(self._lost_writes)
+        if state is not self._state:
+            self._state = state
+            state.on_lost_writes(self._lost_writes)
 
     def _lost_writes(self) -> None:
         """Called when the store no longer knows all proofs that were used: those made until now count as used."""

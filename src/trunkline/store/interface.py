@@ -158,8 +158,11 @@ class Store(ABC):
     durable: bool = True
     #: Whether only this user on this machine can read the contents: then values need no encryption.
     private: bool = False
-    #: The file that has the contents, if it is one.
-    path: str | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The file that has the contents, if it is one."""
+        return None
 
     # --- values: one key, one value, which expires ---
 

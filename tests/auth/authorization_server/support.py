@@ -268,7 +268,11 @@ class FileEngine(MemoryEngine):
 
     def __init__(self, path: Path) -> None:
         super().__init__(self.opened.setdefault(str(path), memory()))
-        self.path = str(path)
+        self._path = str(path)
+
+    @property
+    def path(self) -> str:
+        return self._path
 
 
 #: What ``store=`` is for a file.

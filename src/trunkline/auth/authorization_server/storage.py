@@ -86,8 +86,9 @@ class Records:
     def share(self, state: ServerStore) -> None:
         """Use the store of a server, which its workers share, unless another was chosen."""
         if not self._own.is_shared:
-            self._shared = state
-            state.on_lost_writes(self._lost_writes)
+            if state is not self._shared:
+                self._shared = state
+                state.on_lost_writes(self._lost_writes)
         elif self._own.store.private and not state.store.private:
             log.warning(
                 "store= of the authorization server is a file of this machine: leave it out if other machines serve "
