@@ -23,7 +23,6 @@ async def main() -> None:
     """Serve a library, open its pages and take screenshots."""
     auth = AuthorizationServer(
         issuer=ISSUER,
-        store=":memory:",
         name="The library",
         scopes={"books:read": "See which books there are", "books:lend": "Borrow books in your name"},
         users={"ada": hash_password(PASSWORD)},

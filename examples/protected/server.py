@@ -9,8 +9,7 @@ PORT = int(os.environ.get("PORT", "8000"))
 
 auth = AuthorizationServer(
     issuer=f"http://127.0.0.1:{PORT}",
-    # Where its data is stored; in production, a file.
-    store=":memory:",
+    # Stored in memory; in production set store="authorization.db", so that users stay signed in after a restart.
     name="The library",
     scopes={"books:read": "See which books there are", "books:lend": "Borrow books in your name"},
 )

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey
 
+from tests.auth.authorization_server.support import memory, server_store
 from tests.auth.client_site import browse
 from tests.auth.resource_support import (
     AUDIENCE,
@@ -33,12 +34,13 @@ from tests.auth.served import free_port, served
 from tests.transports.http.serving_support import Workshop, modern, tool
 from trunkline import Client, ConfigError, Context, IntrospectionVerifier, JWTVerifier, OAuth, Server
 from trunkline.auth.credential_store import MemoryStore
-from trunkline.auth.dpop import _MOST_OF_ONE, ProofVerifier, _ReplayCache
+from trunkline.auth.dpop import ProofVerifier
 from trunkline.auth.jose import digest
 from trunkline.auth.resource_server import ResourceServer
 from trunkline.auth.verifiers import PROOF_ALGORITHMS, RequestTarget, TargetedHeaders
 from trunkline.errors import TrunklineError
 from trunkline.protocol.caller import Principal
+from trunkline.store.memory import MemoryEngine
 
 URL = AUDIENCE
 HOLDER = ECKey.generate_key("P-256", private=True)
@@ -222,25 +224,65 @@ async def test_two_keys_may_use_the_same_jti() -> None:
     assert (await reason(taking, asking(proof(key=OTHER, given=theirs), theirs))).startswith("taken")
 
 
-def test_seen_proofs_are_removed_once_they_have_expired() -> None:
-    seen = _ReplayCache()
-    assert seen.take("key", "a", now=0.0, until=10.0)
-    assert not seen.take("key", "a", now=9.0, until=19.0)
-    assert seen.take("key", "a", now=10.0, until=20.0)
-    assert (len(seen._until), seen._counts) == (1, {"key": 1})
+USED = "The proof was used before: each request needs its own"
 
 
-def test_one_key_cannot_fill_the_replay_cache() -> None:
-    seen = _ReplayCache()
-    taken = sum(seen.take("greedy", str(number), now=0.0, until=10.0) for number in range(_MOST_OF_ONE + 5))
-    assert taken == _MOST_OF_ONE
-    assert seen.take("modest", "0", now=0.0, until=10.0)
+async def test_used_proofs_are_forgotten_once_they_have_expired() -> None:
+    now = [NOW]
+    contents = memory(lambda: now[0])
+    taking = checks()
+    taking.binding._share(server_store(MemoryEngine(contents)))
+    assert (await reason(taking, asking(proof()))).startswith("taken")
+    now[0] += 119
+    assert await reason(taking, asking(proof())) == USED
+    now[0] += 2
+    contents.sweep()
+    assert (contents.values, contents.indexes) == ({}, {})
 
 
-def test_a_full_replay_cache_accepts_no_new_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.auth.dpop._MOST_SEEN", 3)
-    seen = _ReplayCache()
-    assert [seen.take(f"key {n}", "a", now=0.0, until=10.0) for n in range(5)] == [True, True, True, False, False]
+async def test_one_key_cannot_fill_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.auth.dpop._MOST_OF_ONE", 3)
+    taking, theirs = checks(), token(cnf={"jkt": OTHER.thumbprint()})
+    answers = [await reason(taking, asking(proof(jti=str(number)))) for number in range(5)]
+    assert [answer == USED for answer in answers] == [False] * 3 + [True] * 2
+    assert (await reason(taking, asking(proof(key=OTHER, given=theirs), theirs))).startswith("taken")
+
+
+async def test_while_too_many_proofs_are_remembered_none_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.auth.dpop._MOST_PROOFS", 3)
+    taking, theirs = checks(), token(cnf={"jkt": OTHER.thumbprint()})
+    for number in range(3):
+        assert (await reason(taking, asking(proof(jti=str(number))))).startswith("taken")
+    assert await reason(taking, asking(proof(key=OTHER, given=theirs), theirs)) == USED
+
+
+async def test_a_proof_is_accepted_by_one_worker_only() -> None:
+    contents = memory(lambda: NOW)
+    workers = [checks(), checks()]
+    for worker in workers:
+        worker.binding._share(server_store(MemoryEngine(contents)))
+    answers = [await reason(worker, asking(proof())) for worker in workers]
+    assert [answer == USED for answer in answers] == [False, True]
+
+
+async def test_proofs_of_before_a_loss_of_writes_count_as_used() -> None:
+    contents, taking = memory(lambda: NOW), checks()
+    store = MemoryEngine(contents)
+    await store.connect()
+    taking.binding._share(server_store(store))
+    assert (await reason(taking, asking(proof(jti="before")))).startswith("taken")
+    contents.lose_writes()
+    assert (await reason(taking, asking(proof(iat=NOW - 1)))).startswith("The proof is too old")
+    assert (await reason(taking, asking(proof(iat=NOW + 1)))).startswith("taken")
+
+
+def test_the_workers_of_a_server_accept_the_nonces_of_each_other() -> None:
+    nonces = []
+    for keys in ([b"a" * 32], [b"a" * 32], [b"b" * 32]):
+        proofs = ProofVerifier(now=lambda: NOW, nonces=True)
+        proofs.share(server_store(MemoryEngine(memory(lambda: NOW)), keys))
+        nonces.append(proofs.nonce())
+    assert (nonces[0] == nonces[1], nonces[0] == nonces[2]) == (True, False)
 
 
 # --- nonces -----------------------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ async def test_an_unreadable_login_is_removed_by_its_server() -> None:
 async def protected() -> AsyncIterator[tuple[str, AuthorizationServer]]:
     """Serve a server that issues its own tokens; give its URL and who issues them."""
     port = free_port()
-    auth = AuthorizationServer(issuer=f"http://127.0.0.1:{port}", store=":memory:", scopes={}, auto_approve="ada")
+    auth = AuthorizationServer(issuer=f"http://127.0.0.1:{port}", scopes={}, auto_approve="ada")
     server = Server("protected", auth=auth)
 
     @server.tool

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,27 +13,29 @@ import pytest
 from tests.auth.authorization_server.support import (
     CALLBACK,
     ISSUER,
+    KEYS,
     VERIFIER,
     Browser,
     Clock,
+    FileEngine,
+    PublicEngine,
     Response,
     authorize_url,
     exchange,
     make_server,
+    memory,
     register,
-    value_seal,
+    server_store,
+    written,
 )
 from tests.auth.authorization_server.test_oauth_proxy import TOKEN, a_provider, make_proxy, sent_on
 from tests.store.conftest import Workers, own_redis, shared_redis, workers
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.auth.authorization_server.server import AuthorizationServer
-from trunkline.auth.authorization_server.shared_storage import StoreRecords
-from trunkline.auth.authorization_server.storage import TokenGrant
 from trunkline.auth.verifiers import InvalidToken
-from trunkline.errors import StoreUnavailable
-from trunkline.protocol.seal import Seal
-from trunkline.store.interface import Store
-from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.errors import ConfigError, StoreUnavailable
+from trunkline.store.interface import Commit, Step, Store
+from trunkline.store.memory import MemoryContents
 from trunkline.store.redis import RedisEngine
 
 __all__ = ["own_redis", "shared_redis", "workers"]
@@ -42,9 +44,7 @@ Pair = tuple[AuthorizationServer, AuthorizationServer]
 
 
 def shared(store: Store, **options: Any) -> AuthorizationServer:
-    server = make_server(contents=None, **options)
-    server._share(store, value_seal())
-    return server
+    return make_server(store=store, state_keys=KEYS, **options)
 
 
 @asynccontextmanager
@@ -187,14 +187,6 @@ async def test_a_revoked_token_is_refused_at_every_worker(workers: Workers) -> N
         await eventually_invalid(other, given["access_token"])
 
 
-async def test_a_grant_revoked_while_it_is_being_stored_does_not_come_back(workers: Workers) -> None:
-    async with workers(2) as (one, other):
-        records = [StoreRecords(each, value_seal(), issuer=ISSUER) for each in (one, other)]
-        grant = TokenGrant(subject="ada", client_id="c", resource="r", scopes=())
-        await records[0].revoke("grant", "g", until=Clock().now + 1e9)
-        assert not await records[1].add("grant", "g", grant, until=Clock().now + 1e9, now=Clock().now)
-
-
 async def test_attempts_to_sign_in_are_counted_over_all_workers(workers: Workers) -> None:
     async with two(workers) as (one, other):
         client = (await register(one))["client_id"]
@@ -220,8 +212,8 @@ async def test_registered_clients_have_a_bound_over_all_workers(workers: Workers
 
 
 async def test_nothing_readable_is_stored() -> None:
-    contents = MemoryContents(now=Clock(), random=os.urandom)
-    server = shared(MemoryEngine(contents), clock=Clock())
+    contents = memory(Clock())
+    server = shared(PublicEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
     stored = b"\n".join([*(value for value, _ in contents.values.values()), *map(str.encode, contents.values)])
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
@@ -231,13 +223,10 @@ async def test_nothing_readable_is_stored() -> None:
 
 
 async def test_records_stay_readable_while_keys_rotate() -> None:
-    contents = MemoryContents(now=Clock(), random=os.urandom)
+    contents = memory(Clock())
 
     def server(*keys: bytes) -> AuthorizationServer:
-        made = make_server(contents=None, clock=Clock())
-        seal = Seal(keys, purpose=b"\x04", server="tests", random=os.urandom)
-        made._share(MemoryEngine(contents), seal)
-        return made
+        return make_server(store=PublicEngine(contents), state_keys=keys, clock=Clock())
 
     old, new = b"o" * 32, b"n" * 32
     before, during, after = server(old), server(new, old), server(new)
@@ -251,22 +240,85 @@ async def test_records_stay_readable_while_keys_rotate() -> None:
         await subject(after, given["access_token"])
 
 
-async def test_a_chosen_file_stays_in_use(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    contents = MemoryContents(now=Clock(), random=os.urandom)
-    server = make_server(contents=str(tmp_path / "auth.db"), clock=Clock())
-    server._share(MemoryEngine(contents), value_seal())
+def test_a_store_that_others_can_read_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRUNKLINE_STATE_KEY", raising=False)
+    with pytest.raises(ConfigError, match="TRUNKLINE_STATE_KEY, or pass state_keys="):
+        make_server(store=PublicEngine(memory()))
+    monkeypatch.setenv("TRUNKLINE_STATE_KEY", "11" * 32)
+    make_server(store=PublicEngine(memory()))
+
+
+async def test_a_chosen_file_stays_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    contents = memory()
+    server = make_server(store=FileEngine(tmp_path / "auth.db"))
+    server._share(server_store(PublicEngine(contents)))
     await tokens((server, server))
-    assert (contents.values, (tmp_path / "auth.db").exists()) == ({}, True)
-    assert "is a file of this machine" in caplog.text
+    assert (contents.values, len(written(tmp_path)) > 0) == ({}, True)
+    assert caplog.text.count("is a file of this machine") == 1
     await server.aclose()
 
 
-async def test_no_file_is_made_if_records_are_shared(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_store_that_of_the_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    server = shared(MemoryEngine(MemoryContents(now=Clock(), random=os.urandom)), clock=Clock())
+    contents = memory()
+    server = make_server(store=None)
+    server._share(server_store(PublicEngine(contents)))
     await tokens((server, server))
     await server.aclose()
-    assert list(tmp_path.iterdir()) == []
+    assert (len(contents.values) > 5, written(tmp_path)) == (True, b"")
+
+
+async def test_users_are_warned_of_a_server_that_forgets_them(caplog: pytest.LogCaptureFixture) -> None:
+    await tokens((server := make_server(store=None), server))
+    assert caplog.text.count("must sign in again after a restart; set store=") == 1
+
+
+# --- the number of verbs ----------------------------------------------------------------------------------------------
+
+
+class Counting(PublicEngine):
+    """Counts the verbs that are called."""
+
+    def __init__(self, contents: MemoryContents) -> None:
+        super().__init__(contents)
+        self.verbs: list[str] = []
+
+    def count(self, verb: str) -> None:
+        # A commit of the memory engine reads by itself.
+        self.verbs.append(verb)
+
+    async def get(self, key: str) -> bytes | None:
+        self.count("get")
+        return await super().get(key)
+
+    async def commit(self, *steps: Step) -> Commit:
+        self.count("commit")
+        before = len(self.verbs)
+        outcome = await super().commit(*steps)
+        del self.verbs[before:]
+        return outcome
+
+    async def members(self, index: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        self.count("members")
+        return await super().members(index, after=after, limit=limit)
+
+    async def admit(self, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
+        self.count("admit")
+        return await super().admit(key, rate=rate, burst=burst, cost=cost)
+
+
+async def test_a_token_request_is_few_verbs() -> None:
+    store = Counting(memory())
+    server = shared(store)
+    client, given = await tokens((server, server))
+    code = await code_of(server, client)
+    store.verbs.clear()
+    await redeem(server, client, code)
+    redeeming = store.verbs.copy()
+    store.verbs.clear()
+    assert (await refresh(server, client, given["refresh_token"])).status == 200
+    # The client, the code; the client, the token, its grant.
+    assert (redeeming, store.verbs) == (["get", "get", "commit"], ["get", "get", "get", "commit"])
 
 
 # --- failure ----------------------------------------------------------------------------------------------------------
@@ -327,6 +379,23 @@ async def test_a_token_that_was_just_verified_is_accepted_for_a_minute_without_r
             await subject(server, given["access_token"])
 
 
+async def test_nothing_of_before_a_loss_of_writes_can_be_used() -> None:
+    contents = memory()
+    store = PublicEngine(contents)
+    await store.connect()
+    server = shared(store)
+    client, given = await tokens((server, server))
+    code, page = await code_of(server, client), await (browser := Browser(server)).get(authorize_url(client))
+    contents.lose_writes()
+    # Nothing was deleted: all that is not known is whether it was used.
+    answers = [await redeem(server, client, code), await refresh(server, client, given["refresh_token"])]
+    assert [each.json["error"] for each in answers] == ["invalid_grant"] * 2
+    assert (await browser.allow(page)).status == 403
+    assert await subject(server, given["access_token"]) == "ada"
+    answer = await redeem(server, client, await code_of(server, client))
+    assert (await refresh(server, client, answer.json["refresh_token"])).status == 200
+
+
 @needs_redis
 async def test_what_was_to_be_used_once_counts_as_used_after_lost_writes(own_redis: RedisServer) -> None:
     async with on_redis(own_redis) as (server, store):
@@ -351,9 +420,10 @@ async def test_what_was_to_be_used_once_counts_as_used_after_lost_writes(own_red
 async def test_a_sign_in_at_a_provider_may_end_at_another_worker(workers: Workers) -> None:
     async with workers(2) as (first, second):
         provider, clock = a_provider(), Clock()
-        one, other = (make_proxy(provider, contents=None, clock=clock) for _ in range(2))
-        for proxy, store in ((one, first), (other, second)):
-            proxy._share(store, value_seal())
+        one, other = (
+            make_proxy(provider, store=store, state_keys=KEYS, client_secret="same", clock=clock)
+            for store in (first, second)
+        )
         browser = Browser(one)
         sent = await sent_on(browser)
         browser.app = other

@@ -23,7 +23,6 @@ def make_server(kind: type[AuthorizationServer]) -> Server:
     """Make a server that issues its own tokens."""
     auth = kind(
         issuer=f"http://127.0.0.1:{PORT}",
-        store=":memory:",
         scopes={"greet": "Greet you by name", "count": "Count for you"},
         clients=[OAuthClient(client_id="known", redirect_uris=("http://127.0.0.1/callback",))],
         auto_approve="ada",

@@ -27,7 +27,6 @@ def make_server(port: int, *, auto_consent: bool) -> Server:
     issuer = f"http://127.0.0.1:{port}"
     auth = AuthorizationServer(
         issuer=issuer,
-        store=":memory:",
         scopes={"greet": "Greet you by name"},
         clients=[client],
         auto_approve="tester" if auto_consent else None,

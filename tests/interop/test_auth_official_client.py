@@ -20,7 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, is_handshake
 from tests.support import run_async
 from trunkline import AuthorizationServer, Context, JWTVerifier, Server, StaticTokens
-from trunkline.auth.authorization_server.storage import OAuthClient
+from trunkline.auth.authorization_server.records import OAuthClient
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.serve import serve
 
@@ -144,7 +144,7 @@ def test_the_official_client_logs_in_at_our_authorization_server(revision: str) 
         port, memory = free_port(), Memory()
         base = f"http://127.0.0.1:{port}"
         scopes = {"books:read": "Read books", "books:write": "Write books"}
-        auth = AuthorizationServer(issuer=base, store=":memory:", scopes=scopes, auto_approve="ada")
+        auth = AuthorizationServer(issuer=base, scopes=scopes, auto_approve="ada")
         async with (
             served(books(auth), port),
             logged_in(f"{base}/mcp", revision, memory, Person()) as client,
@@ -162,7 +162,7 @@ async def test_tokens_of_another_server_are_verified_by_the_keys_it_publishes(re
     issuing, port, person = free_port(), free_port(), Person()
     issuer, url = f"http://127.0.0.1:{issuing}", f"http://127.0.0.1:{port}/mcp"
     issues = AuthorizationServer(
-        issuer=issuer, store=":memory:", scopes=["books:read", "books:write"], resource=url, auto_approve="ada"
+        issuer=issuer, scopes=["books:read", "books:write"], resource=url, auto_approve="ada"
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(Server("issuer", auth=issues), issuing))
@@ -181,7 +181,6 @@ def test_the_official_client_steps_up_when_a_tool_needs_more(revision: str) -> N
         known = OAuthClient(client_id="official", redirect_uris=(CALLBACK,))
         issues = AuthorizationServer(
             issuer=issuer,
-            store=":memory:",
             scopes=["books:read", "books:write"],
             resource=url,
             clients=[known],

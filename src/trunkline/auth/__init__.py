@@ -13,9 +13,9 @@ from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy, ProxyOptions
+    from trunkline.auth.authorization_server.records import OAuthClient
     from trunkline.auth.authorization_server.server import AuthorizationServer
     from trunkline.auth.authorization_server.settings import IssuerOptions, hash_password
-    from trunkline.auth.authorization_server.storage import OAuthClient
     from trunkline.auth.client import LoggedOut, log_out
     from trunkline.auth.credential_store import (
         CredentialStore,
@@ -70,7 +70,7 @@ if not TYPE_CHECKING:
             "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy", "ProxyOptions"),
             "trunkline.auth.authorization_server.server": ("AuthorizationServer",),
             "trunkline.auth.authorization_server.settings": ("IssuerOptions", "hash_password"),
-            "trunkline.auth.authorization_server.storage": ("OAuthClient",),
+            "trunkline.auth.authorization_server.records": ("OAuthClient",),
             "trunkline.auth.client": ("LoggedOut", "log_out"),
             "trunkline.auth.credential_store": (
                 "CredentialStore",

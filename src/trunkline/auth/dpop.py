@@ -2,18 +2,17 @@
 
 A stolen bound token is useless: each request carries its own proof, signed for that request, token and time, and valid
 once. Nothing in a proof is trusted before its signature is verified; whether its key is the one the token names is
-checked last. Used proofs are remembered in memory, bounded; a server with several workers remembers them in its
-store too, and accepts no proof while that cannot be reached.
+checked last. Used proofs are remembered in the store of the server, bounded, so that its workers know those of each
+other; while it cannot be reached no proof is accepted.
 """
 
 from __future__ import annotations
 
 import hmac
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,10 +30,8 @@ from trunkline.auth.verifiers import (
 )
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
-
-if TYPE_CHECKING:
-    from trunkline.protocol.seal import Seal
-    from trunkline.store.interface import Store
+from trunkline.store.interface import Index, IndexLimits, Put
+from trunkline.store.server_store import ServerStore
 
 __all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVerifier", "bound_thumbprint"]
 
@@ -45,7 +42,7 @@ _TYPE = "dpop+jwt"
 _LONGEST = 8 * 1024  # Proofs have about 1 KiB.
 #: The private members of a JWK.
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-_MOST_SEEN = 100_000  # Proofs remembered against replay: about 10 MB.
+_MOST_PROOFS = 100_000  # Proofs remembered against replay: about 10 MB.
 _MOST_OF_ONE = 10_000  # Proofs of one key, so that one client cannot use up the memory for all.
 _NONCE_SECONDS = 300.0  # A nonce is accepted for one to two such spans, as RFC 9449, 8 recommends short lifetimes.
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
@@ -111,9 +108,9 @@ class DPoPPolicy:
         """Whether bound tokens are accepted."""
         return self.mode != "off"
 
-    def _share(self, store: Store, seal: Seal) -> None:
+    def _share(self, state: ServerStore) -> None:
         """Remember used proofs for all workers of a server, and use the same nonces on each."""
-        self.proofs.share(store, seal)
+        self.proofs.share(state)
 
     async def check(self, principal: Principal, shown: PresentedToken, headers: Mapping[str, str]) -> None:
         """Check that a token was presented as its binding demands.
@@ -149,23 +146,20 @@ class ProofVerifier:
         """Accept proofs that are at most ``seconds`` old; ``nonces`` requires our nonce in each."""
         self._now = now
         self._seconds = seconds
-        self._seen = _ReplayCache()
-        self._store: Store | None = None
-        self._own_secret = nonces is True
-        given = nonces.encode() if isinstance(nonces, str) else os.urandom(32)
-        #: The first makes nonces; those of all are accepted.
-        self._secrets: tuple[bytes, ...] = (given,) if nonces else ()
+        self._state = ServerStore(None, name="dpop")
+        #: Whether each proof must contain our nonce.
+        self.requires_nonce: bool = bool(nonces)
+        self._configured_secret = nonces.encode() if isinstance(nonces, str) else None
         #: Since when it is known which proofs were used.
         self._known_since = 0.0
 
-    def share(self, store: Store, seal: Seal) -> None:
-        """Remember used proofs in a store, and use nonces that all workers make and accept."""
-        self._store = store
-        store.on_new_generation(self._lost_writes)
-        if self._own_secret:
-            self._secrets = seal.derived_keys(b"dpop-nonces")
+    def share(self, state: ServerStore) -> None:
+        """Remember used proofs in the store of a server, and use nonces that all its workers make and accept."""
+        if state is not self._state:
+            self._state = state
+            state.on_lost_writes(self._lost_writes)
 
-    def _lost_writes(self, _: str) -> None:
+    def _lost_writes(self) -> None:
         """Called when the store no longer knows all proofs that were used: those made until now count as used."""
         self._known_since = self._now()
 
@@ -183,7 +177,7 @@ class ProofVerifier:
             raise InvalidProof("The proof is for another method")
         if _normalized_url(claims.htu) not in {_normalized_url(url) for url in target.urls}:
             raise InvalidProof("The proof is for another URL")
-        self._check_nonce(claims.nonce, now)
+        await self._check_nonce(claims.nonce)
         if not max(now - self._seconds, self._known_since) <= claims.iat <= now + self._seconds / 2:
             raise InvalidProof("The proof is too old or from the future: check the clock")
         if claims.ath is None or not hmac.compare_digest(claims.ath.encode(), digest(token).encode()):
@@ -191,71 +185,38 @@ class ProofVerifier:
         if not hmac.compare_digest(signer.encode(), key.encode()):
             raise InvalidProof("The proof is signed with another key than the token is bound to")
         # Last: only the holder of a valid token's key can make us store anything.
-        if not self._seen.take(key, claims.jti, now=now, until=now + 2 * self._seconds) or not await self._is_new(
-            key, claims.jti
-        ):
+        if not await self._spend(key, claims.jti):
             raise InvalidProof("The proof was used before: each request needs its own")
 
-    async def _is_new(self, key: str, jti: str) -> bool:
-        """Return whether no other worker has seen a proof."""
-        if self._store is None:
-            return True
-        name = f"proof:{_proof_name(key, jti).hex()}"
-        return await self._store.put(name, b"", ttl=2 * self._seconds, only_if_absent=True)
-
-    @property
-    def requires_nonce(self) -> bool:
-        """Whether each proof must contain our nonce."""
-        return bool(self._secrets)
+    async def _spend(self, key: str, jti: str) -> bool:
+        """Remember a proof; return True if it is new. While too many are remembered, none counts as new."""
+        store = await self._state.ready()
+        name, ttl = sha256(f"{key} {jti}".encode("utf-8", "replace")).hexdigest(), 2 * self._seconds
+        rooms = {"proofs": IndexLimits(members=_MOST_PROOFS), f"proofs:{key}": IndexLimits(members=_MOST_OF_ONE)}
+        spent = await store.commit(Put(f"proof:{name}", b"", ttl, only_if_absent=True), Index(name, rooms, ttl=ttl))
+        return spent.done
 
     def nonce(self, back: int = 0) -> str:
         """Return the current nonce; it is valid for five to ten minutes."""
-        return self._nonce(self._secrets[0], back)
+        return self._nonce(self._secrets()[0], back)
+
+    def _secrets(self) -> Sequence[bytes]:
+        """Return the secrets of nonces: the first makes them, and those of all are accepted."""
+        if self._configured_secret is not None:
+            return (self._configured_secret,)
+        return self._state.keys.derived_keys(b"dpop-nonces")
 
     def _nonce(self, secret: bytes, back: int) -> str:
         span = int(self._now() // _NONCE_SECONDS) - back
         return digest(hmac.digest(secret, b"%d" % span, "sha256").hex())
 
-    def _check_nonce(self, given: str | None, now: float) -> None:
-        if not self._secrets:
+    async def _check_nonce(self, given: str | None) -> None:
+        if not self.requires_nonce:
             return
-        known = [self._nonce(secret, back) for secret in self._secrets for back in (0, 1)]
+        await self._state.load_keys()
+        known = [self._nonce(secret, back) for secret in self._secrets() for back in (0, 1)]
         if given is None or not any(hmac.compare_digest(given.encode(), each.encode()) for each in known):
             raise NonceRequired("The proof needs the nonce of this response's DPoP-Nonce header")
-
-
-class _ReplayCache:
-    """Used proofs, remembered until they expire; bounded in total and for each key."""
-
-    def __init__(self) -> None:
-        self._until: dict[bytes, tuple[float, str]] = {}
-        self._counts: dict[str, int] = {}
-
-    def take(self, key: str, jti: str, *, now: float, until: float) -> bool:
-        """Remember a proof; return True if it is new. When the cache is full, no proof counts as new."""
-        self._forget(now)
-        name = _proof_name(key, jti)
-        if name in self._until or len(self._until) >= _MOST_SEEN or self._counts.get(key, 0) >= _MOST_OF_ONE:
-            return False
-        self._until[name] = (until, key)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        return True
-
-    def _forget(self, now: float) -> None:
-        # All are kept equally long, so the oldest come first.
-        while self._until:
-            name = next(iter(self._until))
-            until, key = self._until[name]
-            if until > now:
-                return
-            del self._until[name]
-            self._counts[key] -= 1
-            if not self._counts[key]:
-                del self._counts[key]
-
-
-def _proof_name(key: str, jti: str) -> bytes:
-    return sha256(f"{key} {jti}".encode("utf-8", "replace")).digest()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

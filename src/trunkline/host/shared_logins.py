@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.credential_store import CredentialStore, find_store
-from trunkline.auth.sharing import StoreLock
 from trunkline.errors import AuthError, ConfigError, StoreUnavailable
 from trunkline.protocol.seal import InvalidSeal, Seal, read_keys
-from trunkline.store.interface import IndexLimits, Store
+from trunkline.store.interface import Delete, Index, IndexLimits, Put, Store
+from trunkline.store.lock import StoreLock
 from trunkline.store.open import open_store
 
 __all__ = ["SharedLogins", "find_logins"]
@@ -81,8 +81,8 @@ class SharedLogins:
             AuthError: the store cannot be reached.
         """
         async with self._opened() as store:
-            found = self._unsealed(_name(key), await store.get(_name(key)))
-        return None if found is None else found.value
+            login = self._unsealed(_name(key), await store.get(_name(key)))
+        return None if login is None else login.value
 
     async def put(self, key: str, value: str) -> None:
         """Store a value under a key.
@@ -90,9 +90,12 @@ class SharedLogins:
         Raises:
             AuthError: the store cannot be reached.
         """
+        name = _name(key)
+        sealed = self._sealed(name, _StoredLogin(key, value))
         async with self._opened() as store:
-            await store.put(_name(key), self._sealed(_name(key), _StoredLogin(key, value)), ttl=_KEPT_SECONDS)
-            await store.index(_name(key), into={_INDEX: IndexLimits()}, ttl=_KEPT_SECONDS)
+            await store.commit(
+                Put(name, sealed, _KEPT_SECONDS), Index(name, {_INDEX: IndexLimits()}, ttl=_KEPT_SECONDS)
+            )
 
     async def delete(self, key: str) -> None:
         """Delete a key, whether it exists or not.
@@ -100,9 +103,9 @@ class SharedLogins:
         Raises:
             AuthError: the store cannot be reached.
         """
+        name = _name(key)
         async with self._opened() as store:
-            await store.delete(_name(key))
-            await store.index(_name(key), into={}, out_of=[_INDEX], ttl=1.0)
+            await store.commit(Delete(name), Index(name, {}, (_INDEX,)))
 
     async def keys(self) -> list[str]:
         """List the keys.
@@ -112,8 +115,8 @@ class SharedLogins:
         """
         async with self._opened() as store:
             names = await store.members(_INDEX)
-            found = [self._unsealed(name, await store.get(name)) for name in names]
-        return sorted(each.key for each in found if each is not None)
+            logins = [self._unsealed(name, await store.get(name)) for name in names]
+        return sorted(login.key for login in logins if login is not None)
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
         """Return a lock between all programs that use these logins."""

@@ -30,9 +30,8 @@ from trunkline.transports.link import AcceptedConnection, Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
-    from trunkline.protocol.seal import Seal
     from trunkline.server.server import Server
-    from trunkline.store.interface import Store
+    from trunkline.store.server_store import ServerStore
     from trunkline.types.json_values import JsonInput
 
 __all__ = ["SharedServerAcceptor", "make_worker"]
@@ -69,13 +68,12 @@ def make_worker(server: Server) -> SharedWorker:
     )
 
 
-def _share(server: Server, worker: SharedWorker, auth: object) -> None:
+def _share(server: Server, auth: object) -> None:
     """Let the authentication of a server keep what several workers need in their store."""
-    store, seal = worker.store, server.state.keys
     for part in (auth, getattr(auth, "binding", None)):
-        share: Callable[[Store, Seal], None] | None = getattr(part, "_share", None)
+        share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
         if share is not None:
-            share(store, seal)
+            share(server.state)
 
 
 class SharedServerAcceptor(ServerAcceptor):
@@ -88,7 +86,7 @@ class SharedServerAcceptor(ServerAcceptor):
         super().__init__(server)
         self._worker = worker
         self._auth = auth
-        _share(server, worker, auth)
+        _share(server, auth)
         self._relay: _Relay | None = None
         #: Called with the first link.
         self.on_start: Callable[[], None] = lambda: None
@@ -124,7 +122,7 @@ class SharedServerAcceptor(ServerAcceptor):
     def replace_server(self, server: Server) -> None:
         """Accept links on behalf of another server."""
         super().replace_server(server)
-        _share(server, self._worker, self._auth)
+        _share(server, self._auth)
         self._attach_relay()
 
     async def release(self) -> None:

@@ -159,6 +159,11 @@ class Store(ABC):
     #: Whether only this user on this machine can read the contents: then values need no encryption.
     private: bool = False
 
+    @property
+    def path(self) -> str | None:
+        """The file that has the contents, if it is one."""
+        return None
+
     # --- values: one key, one value, which expires ---
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Stories about the records of an authorization server are told twice: with its own, and those of a store."""
+"""The tests of an authorization server run twice: with a store of its own, and with that of a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.auth.authorization_server.support import SHARED, Start, make_server
+from tests.auth.authorization_server.support import FILES, SHARED, OpenFile, Start, make_server
 from tests.support import run_async
 from trunkline.auth.authorization_server.server import AuthorizationServer
 
@@ -18,6 +18,12 @@ def records(request: pytest.FixtureRequest) -> Iterator[None]:
     token = SHARED.set(request.param == "shared")
     yield
     SHARED.reset(token)
+
+
+@pytest.fixture(params=list(FILES))
+def open_file(request: pytest.FixtureRequest) -> OpenFile:
+    """Return what ``store=`` is for a file."""
+    return FILES[request.param]
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import html
 import json
 import os
 import re
-import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -22,12 +21,15 @@ from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
-from trunkline.protocol.seal import Seal
+from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
+from trunkline.store.server_store import ServerStore
 
 __all__ = [
     "CALLBACK",
+    "FILES",
     "ISSUER",
+    "KEYS",
     "OWN_RECORDS",
     "PASSWORD",
     "RESOURCE",
@@ -36,17 +38,20 @@ __all__ = [
     "Browser",
     "Clock",
     "Documents",
+    "FileEngine",
+    "OpenFile",
+    "PublicEngine",
     "Response",
     "Start",
     "ask",
     "authorize_url",
-    "contents",
     "exchange",
     "in_turn",
     "make_server",
-    "modes",
+    "memory",
     "register",
-    "value_seal",
+    "server_store",
+    "written",
 ]
 
 ISSUER = "https://auth.example.com"
@@ -210,32 +215,76 @@ class Browser:
 S = TypeVar("S", bound=AuthorizationServer)
 #: Makes a server with these options, which is closed after the test.
 Start = Callable[..., AuthorizationServer]
-#: Whether servers store their records in a store; set by a fixture.
+#: Whether servers use the store of a server beside them, which others can read; set by a fixture.
 SHARED: ContextVar[bool] = ContextVar("shared", default=False)
 #: For tests of what does not depend on where the records are.
 OWN_RECORDS = pytest.mark.parametrize("records", ["own"], indirect=True)
 KEYS = (b"k" * 32,)
 
 
-def value_seal() -> Seal:
-    """Return what seals the values of a store."""
-    return Seal(KEYS, purpose=b"\x04", server="tests", random=os.urandom)
+class PublicEngine(MemoryEngine):
+    """A store in memory that stands for Redis: it outlives a process, and others can read it."""
+
+    durable = True
+    private = False
+
+
+def server_store(store: Store, keys: Sequence[bytes] = KEYS) -> ServerStore:
+    """Return a store as a server passes it to its authentication."""
+    return ServerStore(store, name="tests", keys=keys)
+
+
+def memory(clock: Callable[[], float] = time.time) -> MemoryContents:
+    """Return the contents of a new store in memory."""
+    return MemoryContents(now=clock, random=os.urandom)
 
 
 def make_server(**options: Any) -> AuthorizationServer:
-    """Make a server in memory, of this process or shared."""
-    given = {"issuer": ISSUER, "store": ":memory:", "scopes": SCOPES, "users": {"ada": _HASHED}, **options}
+    """Make a server in memory, with a store of its own or that of a server."""
+    given = {"issuer": ISSUER, "scopes": SCOPES, "users": {"ada": _HASHED}, **options}
     return in_turn(AuthorizationServer, given)
 
 
 def in_turn(kind: Callable[..., S], given: Mapping[str, Any]) -> S:
-    """Make a server whose records are its own, or those of a store."""
-    if not SHARED.get() or given["store"] != ":memory:":
+    """Make a server with a store of its own, or with that of a server, unless the options have one."""
+    contents = memory(given.get("clock", time.time))
+    if "store" in given:
         return kind(**given)
-    server = kind(**{**given, "store": None})
-    contents = MemoryContents(now=given.get("clock", time.time), random=os.urandom)
-    server._share(MemoryEngine(contents), value_seal())
+    if not SHARED.get():
+        return kind(**given, store=MemoryEngine(contents))
+    server = kind(**given)
+    server._share(server_store(PublicEngine(contents)))
     return server
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class FileEngine(MemoryEngine):
+    """A store in memory that stands for a file: opening the same path again opens the same contents."""
+
+    durable = True
+    opened: ClassVar[dict[str, MemoryContents]] = {}
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(self.opened.setdefault(str(path), memory()))
+        self._path = str(path)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+
+#: What ``store=`` is for a file.
+FILES: Mapping[str, Callable[[Path], Any]] = {"memory": FileEngine}
+OpenFile = Callable[[Path], Any]
+
+
+def written(folder: Path) -> bytes:
+    """Return all that was written to the stores of a folder, and to files beside them."""
+    stores = [each for path, each in FileEngine.opened.items() if Path(path).parent == folder]
+    values = [value for contents in stores for value, _ in contents.values.values()]
+    return b"".join([*values, *(path.read_bytes() for path in folder.iterdir())])
 
 
 async def register(app: Any, issuer: str = ISSUER, **metadata: Any) -> dict[str, Any]:
@@ -274,13 +323,3 @@ async def exchange(app: Any, issuer: str = ISSUER, *, path: str = "token", auth:
     headers = {"content-type": "application/x-www-form-urlencoded"} | ({"authorization": auth} if auth else {})
     body = urlencode({name: text for name, text in form.items() if text is not None}).encode()
     return await ask(app, "POST", f"{issuer}/{path}", headers=headers, body=body)
-
-
-def contents(folder: Path) -> bytes:
-    """Read every file of a folder."""
-    return b"".join(each.read_bytes() for each in folder.iterdir())
-
-
-def modes(folder: Path) -> set[int]:
-    """Return the modes of the files of a folder."""
-    return {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()}

@@ -26,9 +26,8 @@ from tests.auth.authorization_server.support import (
     register,
 )
 from trunkline.auth.authorization_server import web
+from trunkline.auth.authorization_server.records import OAuthClient
 from trunkline.auth.authorization_server.server import AuthorizationServer
-from trunkline.auth.authorization_server.storage import OAuthClient
-from trunkline.auth.authorization_server.web import RateLimiter
 from trunkline.errors import AuthError, ConfigError
 
 ASSERTED = {"client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}
@@ -284,12 +283,3 @@ async def test_a_head_request_is_answered_without_a_body(server: AuthorizationSe
     response = await ask(server, "HEAD", f"{ISSUER}/jwks")
     assert (response.status, response.body) == (200, b"")
     assert int(response.headers["content-length"]) > 0
-
-
-async def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
-    clock = Clock()
-    throttle = RateLimiter("tests", 1, 60, clock=clock)
-    assert [await throttle.count(f"{n}") for n in range(4096)] == [0] * 4096
-    assert await throttle.count("one more") > 0
-    clock.now += 60
-    assert await throttle.count("one more") == 0

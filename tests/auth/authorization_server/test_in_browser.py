@@ -157,7 +157,6 @@ async def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> Non
             upstream_fetcher=answers,
             client_id="our-id",
             client_secret="our-secret",
-            store=":memory:",
             scopes={"files:read": "Read your files"},
         )
 

@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -19,18 +19,21 @@ from tests.auth.authorization_server.support import (
     Browser,
     Clock,
     Documents,
+    OpenFile,
     Response,
     authorize_url,
-    contents,
     exchange,
     in_turn,
     register,
+    written,
 )
 from tests.support import run_async
 from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
+from trunkline.auth.authorization_server.upstream_tokens import UpstreamTokens
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
+from trunkline.store.interface import Step
 
 AUTHORIZE = "https://login.provider.example/authorize"
 TOKEN = "https://login.provider.example/token"
@@ -50,7 +53,6 @@ def make_proxy(provider: Documents, **options: Any) -> OAuthProxy:
         "upstream_token": TOKEN,
         "client_id": "our-id",
         "client_secret": "our-secret",
-        "store": ":memory:",
         "scopes": {"files:read": "Read your files", "files:write": "Change your files"},
         "upstream_fetcher": provider,
         "upstream_userinfo": USERINFO,
@@ -401,14 +403,39 @@ async def test_an_unreachable_provider_revokes_nothing(start_proxy: StartProxy) 
     assert await proxy.upstream_token(principal) == "upstream-secret-token"
 
 
-async def test_the_store_holds_no_readable_token_of_the_provider(start_proxy: StartProxy, tmp_path: Path) -> None:
-    path = str(tmp_path / "proxy.db")
-    proxy = start_proxy(store=path)
+async def test_a_refresh_that_meets_a_change_of_the_grant_is_tried_again(proxy: OAuthProxy) -> None:
+    browser = Browser(proxy)
+    answer = await sign_in(browser, code="upstream-code")
+    form = {"client_id": browser.client_id, "code": answer.answer["code"], "code_verifier": VERIFIER}
+    issued = (await exchange(proxy, grant_type="authorization_code", **form)).json
+    renewal, changes = proxy._upstream_tokens.renewal, iter([True])
+
+    async def changed_meanwhile(grant_id: str) -> Sequence[Step]:
+        steps = await renewal(grant_id)
+        if next(changes, False):
+            await proxy._upstream_tokens.replace(grant_id, UpstreamTokens("refreshed", 2.0**53))
+        return steps
+
+    proxy._upstream_tokens.renewal = changed_meanwhile  # type: ignore[method-assign]
+    form = {"client_id": browser.client_id, "refresh_token": issued["refresh_token"]}
+    refreshed = await exchange(proxy, grant_type="refresh_token", **form)
+    assert refreshed.status == 200
+    principal = await proxy.verify({"authorization": f"Bearer {refreshed.json['access_token']}"})
+    assert principal is not None
+    assert await proxy.upstream_token(principal) == "refreshed"
+
+
+async def test_the_store_holds_no_readable_token_of_the_provider(
+    start_proxy: StartProxy, tmp_path: Path, open_file: OpenFile
+) -> None:
+    path = tmp_path / "proxy.db"
+    proxy = start_proxy(store=open_file(path))
     principal = await principal_of(Browser(proxy))
     await proxy.aclose()
-    stored = contents(tmp_path)
+    stored = written(tmp_path)
     assert [token for token in (b"upstream-secret-token", b"upstream-refresh") if token in stored] == []
-    assert await start_proxy(store=path, client_secret="another").upstream_token(principal) is None
+    again = start_proxy(store=open_file(path), client_secret="another")
+    assert await again.upstream_token(principal) is None
 
 
 # --- setting up -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -16,17 +15,17 @@ from tests.auth.authorization_server.support import (
     Browser,
     Clock,
     Documents,
+    OpenFile,
     Start,
     ask,
     authorize_url,
-    contents,
     make_server,
-    modes,
     register,
+    written,
 )
+from trunkline.auth.authorization_server.records import OAuthClient
 from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
-from trunkline.auth.authorization_server.storage import OAuthClient
 
 pytestmark = OWN_RECORDS
 
@@ -386,28 +385,32 @@ async def test_a_verb_that_is_not_used_is_refused(method: str, path: str, server
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
-@pytest.mark.parametrize("existing", [True, False])
-async def test_the_store_is_private_to_its_owner(tmp_path: Path, existing: bool, start: Start) -> None:
+async def test_issued_tokens_survive_a_restart_and_no_secret_is_in_the_file(
+    tmp_path: Path, open_file: OpenFile
+) -> None:
     path = tmp_path / "auth.db"
-    path.write_bytes(b"") if existing else None
-    server = start(store=str(path))
-    await register(server)
-    assert modes(tmp_path) == {0o600}
-
-
-async def test_issued_tokens_survive_a_restart_and_no_secret_is_in_the_file(tmp_path: Path) -> None:
-    path = str(tmp_path / "auth.db")
-    first = make_server(store=path)
+    first = make_server(store=open_file(path))
     client = await register(first, token_endpoint_auth_method="client_secret_post")
     browser = Browser(first)
     code = (await browser.allow(await browser.get(authorize_url(client["client_id"])))).answer["code"]
     await first.aclose()
-    written = contents(tmp_path)
-    assert code.encode() not in written
-    assert client["client_secret"].encode() not in written
-    assert next(iter(browser.jar.values())).encode() not in written
-    second = make_server(store=path)
+    stored = written(tmp_path)
+    assert client["client_id"].encode() in stored
+    assert code.encode() not in stored
+    assert client["client_secret"].encode() not in stored
+    assert next(iter(browser.jar.values())).encode() not in stored
+    second = make_server(store=open_file(path))
     browser.app = second
     assert "Signed in as" in (await browser.get(authorize_url(client["client_id"]))).text
     await second.aclose()
+
+
+async def test_a_page_survives_a_restart(tmp_path: Path, open_file: OpenFile) -> None:
+    path = tmp_path / "auth.db"
+    first = make_server(store=open_file(path))
+    browser = Browser(first)
+    page = await browser.visit()
+    await first.aclose()
+    browser.app = make_server(store=open_file(path))
+    assert (await browser.allow(page)).status == 303
+    await browser.app.aclose()

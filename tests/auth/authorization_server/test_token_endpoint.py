@@ -24,8 +24,8 @@ from tests.auth.authorization_server.support import (
     make_server,
     register,
 )
+from trunkline.auth.authorization_server.records import OAuthClient
 from trunkline.auth.authorization_server.server import AuthorizationServer
-from trunkline.auth.authorization_server.storage import OAuthClient
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import ConfigError
 

@@ -29,20 +29,20 @@ from trunkline.auth.authorization_server.clients import (
     is_registered,
     origin_of,
 )
-from trunkline.auth.authorization_server.settings import IssuerSettings, RateLimitedSignIn
-from trunkline.auth.authorization_server.storage import (
+from trunkline.auth.authorization_server.records import (
     AuthorizationCode,
     AuthorizationRequest,
     BrowserSession,
     OAuthClient,
-    RecordStore,
-    RefreshToken,
-    RequestSeal,
     StoredConsent,
     digest,
     new_secret,
 )
+from trunkline.auth.authorization_server.settings import IssuerSettings, RateLimitedSignIn
+from trunkline.auth.authorization_server.storage import Records
 from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange, PageError
+from trunkline.protocol.seal import InvalidSeal
+from trunkline.store.interface import Step
 
 __all__ = [
     "AuthorizationEndpoint",
@@ -221,6 +221,7 @@ log = logging.getLogger("trunkline.auth")
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 _STATE = 4096  # Clients put a nonce or a small record into it; longer ones would only fill the store.
+_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
 
 
 class AuthorizationEndpoint:
@@ -232,17 +233,16 @@ class AuthorizationEndpoint:
     def __init__(
         self,
         settings: IssuerSettings,
-        store: RecordStore,
+        records: Records,
         registry: ClientRegistry,
         *,
         sign_in: RateLimitedSignIn | None,
     ) -> None:
-        """Use the settings, store and clients of the server."""
+        """Use the settings, records and clients of the server."""
         self.settings = settings
-        self.store = store
+        self.records = records
         self.registry = registry
         self._sign_in = sign_in
-        self._seal = RequestSeal(store, settings.clock)
 
     # --- the request -------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,8 @@ class AuthorizationEndpoint:
         if browser is None or not _COOKIE.fullmatch(browser):
             browser = new_secret()
             self._set_cookie(exchange, browser)
-        request = msgspec.structs.replace(request, browser=digest(browser))
+        generation = (await self.records.ready()).generation
+        request = msgspec.structs.replace(request, browser=digest(browser), generation=generation)
         if self.settings.auto_approve is not None:
             await self.finish(exchange, client, request, self.settings.auto_approve)
             return
@@ -337,7 +338,7 @@ class AuthorizationEndpoint:
             server=self.settings.name,
             client=client,
             request=request,
-            sealed=await self._seal.seal(request),
+            sealed=(await self.records.page_seal()).seal(msgspec.json.encode(request)),
             action=f"{self.settings.path}/authorize",
             descriptions=self.settings.scopes,
             signed_in=subject,
@@ -361,8 +362,8 @@ class AuthorizationEndpoint:
             form = await exchange.form()
         except OAuthError as fault:
             raise PageError(fault.status, "Malformed form", f"{fault.description}.") from None
-        request = await self._seal.open(form.get("request", ""))
-        if request is None:
+        request = await self._opened(form.get("request", ""))
+        if request is None or request.until <= self.settings.clock():
             raise PageError(403, "This page has expired", "Go back to the application and start again.")
         browser = exchange.cookie(self.settings.cookie) or ""
         if digest(browser) != request.browser:
@@ -373,10 +374,10 @@ class AuthorizationEndpoint:
         client = await self._still_known(request, exchange)
         decision, subject = form.get("decision"), await self._signed_in(request)
         if decision == "deny":
-            await self._spend(request)
+            await self.commit(await self._decided(request))
             await self.refuse(exchange, request, OAuthError("access_denied", "The user denied access"))
         elif decision == "sign_out":
-            await self.store.engine.drop("session", request.browser)
+            await self.records.forget("session", request.browser)
             await self._show(exchange, client, request, subject=None)
         elif decision != "allow":
             raise PageError(400, "No decision", "Neither Allow nor Deny was chosen.")
@@ -384,6 +385,16 @@ class AuthorizationEndpoint:
             await self._sign_in_and_finish(exchange, client, request, form)
         else:
             await self._allow(exchange, client, request, subject)
+
+    async def _opened(self, sealed: str) -> AuthorizationRequest | None:
+        """Return the request of a page; None if it was not sealed here."""
+        if len(sealed) > _SEALED_CHARS or not sealed.isascii():
+            return None
+        try:
+            plain = (await self.records.page_seal()).open(sealed)
+        except InvalidSeal:
+            return None
+        return msgspec.json.decode(plain, type=AuthorizationRequest)
 
     async def _sign_in_and_finish(
         self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, form: Mapping[str, str]
@@ -396,9 +407,9 @@ class AuthorizationEndpoint:
         # A new cookie after signing in, so that one that was planted before (session fixation) is worthless.
         browser = new_secret()
         self._set_cookie(exchange, browser)
-        until = self.settings.clock() + self.settings.lifetimes.session
-        await self.store.engine.put("session", digest(browser), BrowserSession(subject), until=until)
-        await self._allow(exchange, client, request, subject, browser=digest(browser))
+        seconds = self.settings.lifetimes.session
+        session = self.records.put("session", digest(browser), BrowserSession(subject), seconds=seconds)
+        await self._allow(exchange, client, request, subject, browser=digest(browser), steps=(session,))
 
     async def _allow(
         self,
@@ -408,14 +419,15 @@ class AuthorizationEndpoint:
         subject: str | None,
         *,
         browser: str | None = None,
+        steps: tuple[Step, ...] = (),
     ) -> None:
-        await self._spend(request)
+        decided = await self._decided(request)
         if browser is not None:
             request = msgspec.structs.replace(request, browser=browser)
         if self.settings.lifetimes.remember > 0:
-            until = self.settings.clock() + self.settings.lifetimes.remember
-            await self.store.engine.put("consent", _consent_name(request), StoredConsent(request.scopes), until=until)
-        await self.finish(exchange, client, request, subject)
+            consent, seconds = StoredConsent(request.scopes), self.settings.lifetimes.remember
+            steps = (*steps, self.records.put("consent", _consent_name(request), consent, seconds=seconds))
+        await self.finish(exchange, client, request, subject, steps=(decided, *steps))
 
     def _check_site(self, exchange: OAuthExchange) -> None:
         """Reject a form that another site sent; a page cannot forge these headers."""
@@ -427,28 +439,47 @@ class AuthorizationEndpoint:
         client, _ = await self._client({"client_id": request.client_id, "redirect_uri": request.redirect_uri}, exchange)
         return client
 
-    async def _spend(self, request: AuthorizationRequest) -> None:
-        """Mark a request as decided; reject a second decision."""
-        now, made = self.settings.clock(), request.until - self.settings.lifetimes.page
-        unknown = made < self.store.engine.known_since
-        if unknown or not await self.store.engine.add(
-            "decided", request.nonce, RefreshToken(""), until=request.until, now=now
-        ):
-            raise PageError(403, "Already decided", "You have already answered this page. Go back to the application.")
+    async def _decided(self, request: AuthorizationRequest) -> Step:
+        """Return the step that marks a request as decided; its condition is that it was not."""
+        if request.generation != (await self.records.ready()).generation:
+            # The store lost writes, perhaps that this request was decided.
+            raise _already_decided()
+        return self.records.spend("decided", request.nonce, seconds=request.until - self.settings.clock())
+
+    async def commit(self, *steps: Step) -> None:
+        """Do the steps of a decision at once.
+
+        Raises:
+            PageError: the request was decided before, or too many are in progress.
+        """
+        outcome = await self.records.commit(*steps)
+        if outcome.full is not None:
+            raise PageError(
+                503, "Too many sign-ins in progress", "Try again in ten minutes.", headers=(("retry-after", "600"),)
+            )
+        if not outcome.done:
+            raise _already_decided()
 
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     async def finish(
-        self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
+        self,
+        exchange: OAuthExchange,
+        client: OAuthClient,
+        request: AuthorizationRequest,
+        subject: str | None,
+        *,
+        steps: tuple[Step, ...] = (),
     ) -> None:
-        """Redirect the user to the client with a code."""
+        """Commit a decision, and redirect the user to the client with a code."""
         assert subject is not None
-        code = await self.make_code(request, subject=subject, grant_id=new_secret())
+        code, stored = await self.make_code(request, subject=subject, grant_id=new_secret())
+        await self.commit(*steps, stored)
         await exchange.redirect(self.back(request, {"code": code}))
 
-    async def make_code(self, request: AuthorizationRequest, *, subject: str, grant_id: str) -> str:
-        """Create an authorization code for an approved request."""
-        code, now = new_secret(), self.settings.clock()
+    async def make_code(self, request: AuthorizationRequest, *, subject: str, grant_id: str) -> tuple[str, Step]:
+        """Return an authorization code for an approved request, and the step that makes it valid."""
+        code = new_secret()
         record = AuthorizationCode(
             grant_id=grant_id,
             subject=subject,
@@ -457,12 +488,11 @@ class AuthorizationEndpoint:
             challenge=request.challenge,
             resource=request.resource,
             scopes=request.scopes,
-            until=now + self.settings.lifetimes.code,
+            until=self.settings.clock() + self.settings.lifetimes.code,
+            generation=(await self.records.ready()).generation,
         )
         # Stored longer than it is valid, so that a second use is detected.
-        until = now + self.settings.lifetimes.access
-        await self.store.engine.add("code", digest(code), record, until=until, now=now)
-        return code
+        return code, self.records.add("code", digest(code), record, seconds=self.settings.lifetimes.access)
 
     async def refuse(self, exchange: OAuthExchange, request: AuthorizationRequest, fault: OAuthError) -> None:
         """Redirect the user to the client with an error."""
@@ -500,8 +530,8 @@ class AuthorizationEndpoint:
         exchange.cookies_to_set.append(self.settings.cookie_header(value, seconds))
 
     async def _signed_in(self, request: AuthorizationRequest) -> str | None:
-        session = await self.store.engine.get("session", request.browser, BrowserSession, now=self.settings.clock())
-        return None if session is None else session.subject
+        session = await self.records.get("session", request.browser, BrowserSession)
+        return None if session is None else session.record.subject
 
     async def _remembered(self, exchange: OAuthExchange, request: AuthorizationRequest) -> bool:
         """Return True if this browser has approved the same for this client, and the user opened the page themselves.
@@ -510,10 +540,8 @@ class AuthorizationEndpoint:
         """
         if self.settings.lifetimes.remember <= 0 or exchange.header(b"sec-fetch-site") != "none":
             return False
-        before = await self.store.engine.get(
-            "consent", _consent_name(request), StoredConsent, now=self.settings.clock()
-        )
-        return before is not None and set(request.scopes) <= set(before.scopes)
+        consent = await self.records.get("consent", _consent_name(request), StoredConsent)
+        return consent is not None and set(request.scopes) <= set(consent.record.scopes)
 
 
 def requested_scopes(settings: IssuerSettings, client: OAuthClient, scope: str | None) -> tuple[str, ...]:
@@ -545,3 +573,7 @@ def _parse_query(exchange: OAuthExchange) -> dict[str, str]:
         return exchange.query()
     except OAuthError as fault:
         raise PageError(fault.status, "Malformed link", f"{fault.description}.") from None
+
+
+def _already_decided() -> PageError:
+    return PageError(403, "Already decided", "You have already answered this page. Go back to the application.")

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
 
+from trunkline.auth.authorization_server.records import OAuthClient, digest, new_secret
 from trunkline.auth.authorization_server.settings import IssuerSettings
-from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore, digest, new_secret
+from trunkline.auth.authorization_server.storage import Records
 from trunkline.auth.authorization_server.web import OAuthError, RateLimiter
 from trunkline.errors import ConfigError, LinkError
-
-if TYPE_CHECKING:
-    from trunkline.store.interface import Store
+from trunkline.store.interface import Step
 
 __all__ = [
     "AUTH_METHODS",
@@ -245,7 +244,7 @@ class ClientRegistry:
     """Finds clients by id, and registers new ones."""
 
     def __init__(
-        self, settings: IssuerSettings, store: RecordStore, *, clients: Iterable[OAuthClient], fetcher: Any
+        self, settings: IssuerSettings, records: Records, *, clients: Iterable[OAuthClient], fetcher: Any
     ) -> None:
         """Load the configured clients.
 
@@ -253,26 +252,21 @@ class ClientRegistry:
             ConfigError: one of them is not valid.
         """
         self._settings = settings
-        self._store = store
+        self._records = records
         self._fetcher = fetcher
         self._configured = {client.client_id: _configured(client, settings) for client in clients}
         #: The clients of documents, or why a document is not valid, with the expiry of that result.
         self._documents: dict[str, tuple[OAuthClient | str, float]] = {}
         self._jwks: dict[str, tuple[dict[str, Any], float]] = {}
-        self._registering = RateLimiter("registrations", _PER_MINUTE, 60.0, clock=settings.clock)
-        self._fetching = RateLimiter("documents", _PER_MINUTE, 60.0, clock=settings.clock)
-        self._fetching_all = RateLimiter("all documents", _ALL_PER_MINUTE, 60.0, clock=settings.clock)
+        self._registering = RateLimiter(records, "registrations", most=_PER_MINUTE, seconds=60.0)
+        self._fetching = RateLimiter(records, "documents", most=_PER_MINUTE, seconds=60.0)
+        self._fetching_all = RateLimiter(records, "all documents", most=_ALL_PER_MINUTE, seconds=60.0)
 
     @property
     def grant_types(self) -> list[str]:
         """The grant types that any client may use."""
         machines = any("client_credentials" in each.grant_types for each in self._configured.values())
         return ["authorization_code", "refresh_token", *(["client_credentials"] if machines else [])]
-
-    def share(self, store: Store) -> None:
-        """Limit rates over all workers."""
-        for limiter in (self._registering, self._fetching, self._fetching_all):
-            limiter.share(store)
 
     async def find(self, client_id: str, *, address: str) -> OAuthClient:
         """Return a client by its id.
@@ -284,17 +278,21 @@ class ClientRegistry:
             return found
         if self._settings.documents and client_id.startswith("https://"):
             return await self._document(client_id, address)
-        registered = await self._store.engine.get("client", client_id, OAuthClient, now=self._settings.clock())
+        registered = await self._records.get("client", client_id, OAuthClient)
         if registered is None:
             raise OAuthError("invalid_client", "Unknown client_id; the client may have to register again")
-        return registered
+        return registered.record
 
-    async def used(self, client: OAuthClient) -> None:
-        """Extend the lifetime of a dynamically registered client that is in use."""
-        if client.source == "registered":
-            await self._store.engine.extend(
-                "client", client.client_id, self._settings.clock() + self._settings.lifetimes.used_client
-            )
+    def renewal(self, client: OAuthClient) -> tuple[Step, ...]:
+        """Return the steps that extend the lifetime of a dynamically registered client that is in use."""
+        if client.source != "registered":
+            return ()
+        # Without a condition: what is stored of a client never changes.
+        seconds, name = self._settings.lifetimes.used_client, client.client_id
+        return (
+            self._records.put("client", name, client, seconds=seconds),
+            self._records.listed("client", name, seconds=seconds),
+        )
 
     # --- registration ------------------------------------------------------------------------------------------------
 
@@ -310,8 +308,12 @@ class ClientRegistry:
         client, secret = parse_client_metadata(
             given, client_id=new_secret(), source="registered", schemes=self._settings.redirect_schemes
         )
-        until, most = now + self._settings.lifetimes.unused_client, self._settings.registered_clients
-        if not await self._store.engine.add("client", client.client_id, client, until=until, now=now, most=most):
+        seconds, most = self._settings.lifetimes.unused_client, self._settings.registered_clients
+        stored = await self._records.commit(
+            self._records.add("client", client.client_id, client, seconds=seconds),
+            self._records.listed("client", client.client_id, seconds=seconds, most=most),
+        )
+        if not stored.done:
             raise _too_many("Too many registrations", 60)
         return registration_response(client, secret, given, now=now)
 

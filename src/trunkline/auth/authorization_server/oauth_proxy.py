@@ -11,48 +11,37 @@ minutes, created only after they approved, and bound to their browser: another b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from trunkline.auth.authorization_server.access_tokens import GRANT_CLAIM
 from trunkline.auth.authorization_server.authorization_endpoint import (
     AuthorizationEndpoint,
     content_security_policy,
     continue_page,
 )
 from trunkline.auth.authorization_server.clients import ClientRegistry, is_loopback_uri
+from trunkline.auth.authorization_server.records import AuthorizationRequest, OAuthClient, digest, new_secret
 from trunkline.auth.authorization_server.server import AuthorizationServer, RequestHandler
 from trunkline.auth.authorization_server.settings import IssuerOptions, IssuerSettings
-from trunkline.auth.authorization_server.storage import (
-    DEFAULT_FILE,
-    AuthorizationRequest,
-    OAuthClient,
-    RecordStore,
-    SqliteRecords,
-    digest,
-    new_secret,
-    stored_secret,
-)
-from trunkline.auth.authorization_server.token_endpoint import GRANT_CLAIM
+from trunkline.auth.authorization_server.storage import Records
 from trunkline.auth.authorization_server.upstream_provider import (
-    EncryptedTokens,
     IdentifyUser,
     UpstreamDenied,
     UpstreamProvider,
     UpstreamSettings,
-    UpstreamTokens,
-    check_storage_key,
-    find_storage_secrets,
 )
+from trunkline.auth.authorization_server.upstream_tokens import UpstreamTokenStore
 from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange, PageError
 from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
-    from trunkline.protocol.seal import Seal
-    from trunkline.store.interface import Store
+    from trunkline.store.interface import Step
+    from trunkline.store.server_store import StoreOption
 
 __all__ = ["OAuthProxy", "ProxyOptions"]
 
@@ -81,7 +70,8 @@ class ProxyOptions(IssuerOptions, total=False):
     upstream_basic: bool
     upstream_fetcher: Any
     #: The key that encrypts the provider's tokens in the store, at least 32 characters. Of several the first encrypts,
-    #: the others decrypt older tokens. By default ``client_secret``; without one, the file ``<store>.key``.
+    #: the others decrypt older tokens. By default ``client_secret``; without one, the file ``<store>.key``. In Redis,
+    #: by default the keys that encrypt everything there.
     storage_key: str | Sequence[str] | None
 
 
@@ -96,11 +86,11 @@ class OAuthProxy(AuthorizationServer):
         upstream_token: str,
         client_id: str,
         client_secret: str | None,
-        store: str | None = None,
+        store: StoreOption = None,
         scopes: Mapping[str, str] | Sequence[str] = (),
         **options: Unpack[ProxyOptions],
     ) -> None:
-        """Open the store; register ``<issuer>/callback`` as the redirect URI at the provider.
+        """Validate the options; register ``<issuer>/callback`` as the redirect URI at the provider.
 
         Raises:
             ConfigError: an option is not valid; the message says what to change.
@@ -131,55 +121,32 @@ class OAuthProxy(AuthorizationServer):
             fetcher=options.get("upstream_fetcher"),
             clock=self._settings.clock,
         )
-        given = options.get("storage_key")
-        self._storage_key = None if given is None else check_storage_key(given)
-        self._client_secret = client_secret
-        self._path = store or DEFAULT_FILE
-        self._authorization = self._proxied = _ProxyAuthorizationEndpoint(
-            self._settings, self._store, self._registry, self._upstream, prepare=self._prepare
+        self._upstream_tokens = UpstreamTokenStore(
+            self._records,
+            issuer=issuer,
+            storage_key=options.get("storage_key"),
+            client_secret=client_secret,
+            seconds=self._settings.lifetimes.refresh,
+            clock=self._settings.clock,
         )
-        if store is not None:
-            self._prepare()
-            self._store.rest()
+        self._authorization = self._proxied = _ProxyAuthorizationEndpoint(
+            self._settings, self._records, self._registry, self._upstream, self._upstream_tokens
+        )
 
-    def _share(self, store: Store, seal: Seal) -> None:
-        """Store everything in a store; the provider's tokens are encrypted with the keys that all workers share."""
-        super()._share(store, seal)
-        if not self._store.chosen:
-            derived = [key.hex() for key in seal.derived_keys(b"oauth upstream")]
-            self._upstream.use_keys(self._storage_key or derived, salt=self._settings.issuer)
-
-    def _prepare(self) -> None:
-        """Load the keys for the provider's tokens, once, if they are stored in a file.
+    async def verify(self, headers: Mapping[str, str]) -> Principal | None:
+        """Return the principal of a request's token; None if the request has no token.
 
         Raises:
-            ConfigError: the file, or the key file beside it, cannot be used.
+            InvalidToken: the token was not issued here, is not for this resource, has expired or was revoked.
         """
-        file = None if self._upstream.has_keys else self._store.file
-        if file is None:
-            return
-        storage = find_storage_secrets(self._storage_key, client_secret=self._client_secret, store=self._path)
-        self._upstream.use_keys(storage.secrets, salt=stored_secret(file, "upstream", self._settings.clock()))
-        self._reseal(file, without_secret=storage.new_file)
+        principal = await super().verify(headers)
+        if principal is not None:
+            # With the first request after a start, tokens of an older key are encrypted again.
+            await self._upstream_tokens.prepare()
+        return principal
 
-    def _reseal(self, file: SqliteRecords, *, without_secret: bool) -> None:
-        """Encrypt tokens again that an older key encrypted, so that the older key can be dropped."""
-        lost, moved = 0, 0
-        for grant_id, sealed, until in file.all("upstream", EncryptedTokens, now=self._settings.clock()):
-            fresh = self._upstream.resealed(grant_id, sealed, without_secret=without_secret)
-            if fresh is not None:
-                moved += 1
-                file.put("upstream", grant_id, fresh, until=until)
-            elif self._upstream.unseal(grant_id, sealed) is None:
-                lost += 1
-        if moved:
-            file.erase_traces()
-        if lost:
-            log.warning(
-                "%d users must sign in again: their provider tokens in the store were encrypted with another key "
-                "(storage_key=, client_secret= or the key file changed)",
-                lost,
-            )
+    async def _renew_with_grant(self, grant_id: str) -> Sequence[Step]:
+        return await self._upstream_tokens.renewal(grant_id)
 
     async def upstream_token(self, principal: Principal) -> str | None:
         """Return the provider's token for a caller, to call the provider's API on their behalf; None if there is none.
@@ -189,14 +156,13 @@ class OAuthProxy(AuthorizationServer):
         Raises:
             AuthError: the provider could not be reached to refresh it.
         """
-        self._prepare()
         grant_id = str((principal.claims or {}).get(GRANT_CLAIM, ""))
-        tokens = await self._tokens_of(grant_id)
+        tokens = await self._upstream_tokens.get(grant_id)
         if tokens is None or self._upstream.is_fresh(tokens):
             return None if tokens is None else tokens.access_token
         # One at a time: the provider may accept each refresh token once.
-        async with self._store.engine.lock(f"upstream:{grant_id}"):
-            tokens = await self._tokens_of(grant_id)
+        async with await self._records.lock(f"upstream:{grant_id}"):
+            tokens = await self._upstream_tokens.get(grant_id)
             if tokens is None:
                 return None
             try:
@@ -206,14 +172,8 @@ class OAuthProxy(AuthorizationServer):
                 await self._grants.end(grant_id)
                 return None
             if fresh is not tokens:
-                until = self._settings.clock() + self._settings.lifetimes.refresh
-                sealed = self._upstream.seal(grant_id, fresh)
-                await self._store.engine.put("upstream", grant_id, sealed, until=until)
+                await self._upstream_tokens.replace(grant_id, fresh)
             return fresh.access_token
-
-    async def _tokens_of(self, grant_id: str) -> UpstreamTokens | None:
-        sealed = await self._store.engine.get("upstream", grant_id, EncryptedTokens, now=self._settings.clock())
-        return None if sealed is None else self._upstream.unseal(grant_id, sealed)
 
     async def aclose(self) -> None:
         """Close the store and the HTTP clients."""
@@ -237,26 +197,33 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
     def __init__(
         self,
         settings: IssuerSettings,
-        store: RecordStore,
+        records: Records,
         registry: ClientRegistry,
         upstream: UpstreamProvider,
-        *,
-        prepare: Callable[[], None],
+        tokens: UpstreamTokenStore,
     ) -> None:
-        super().__init__(settings, store, registry, sign_in=None)
-        self._prepare = prepare
+        super().__init__(settings, records, registry, sign_in=None)
         self._upstream = upstream
+        self._upstream_tokens = tokens
         self.sign_in_url = upstream.settings.authorize
 
     async def finish(
-        self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
+        self,
+        exchange: OAuthExchange,
+        client: OAuthClient,
+        request: AuthorizationRequest,
+        subject: str | None,
+        *,
+        steps: tuple[Step, ...] = (),
     ) -> None:
-        now, state, verifier = self.settings.clock(), new_secret(), new_secret()
-        login, until = _PendingLogin(request, verifier), now + _STATE_SECONDS
-        if not await self.store.engine.add("login", digest(state), login, until=until, now=now, most=_STATES):
-            raise PageError(
-                503, "Too many sign-ins in progress", "Try again in ten minutes.", headers=(("retry-after", "600"),)
-            )
+        """Commit a decision, and send the user to the provider."""
+        state, verifier = new_secret(), new_secret()
+        name, login = digest(state), _PendingLogin(request, verifier)
+        await self.commit(
+            *steps,
+            self.records.add("login", name, login, seconds=_STATE_SECONDS),
+            self.records.listed("login", name, seconds=_STATE_SECONDS, most=_STATES),
+        )
         url = self._upstream.login_url(state=state, verifier=verifier)
         if exchange.method == "POST":
             await exchange.answer_html(200, continue_page(self.settings.name, url), policy=content_security_policy())
@@ -273,7 +240,6 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             given = exchange.query()
         except OAuthError as fault:
             raise PageError(fault.status, "Malformed link", f"{fault.description}.") from None
-        self._prepare()
         request, verifier = await self._started(exchange, given.get("state", ""))
         if "error" in given or "code" not in given:
             denied = given.get("error") == "access_denied"
@@ -295,23 +261,26 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             log.warning("sign-in at the provider failed: %s", problem)
             await self.refuse(exchange, request, OAuthError("server_error", "The provider did not confirm the sign-in"))
             return
-        grant_id, now = new_secret(), self.settings.clock()
-        await self.store.engine.put(
-            "upstream", grant_id, self._upstream.seal(grant_id, tokens), until=now + self.settings.lifetimes.refresh
-        )
-        await exchange.redirect(
-            self.back(request, {"code": await self.make_code(request, subject=subject, grant_id=grant_id)})
-        )
+        grant_id = new_secret()
+        code, stored = await self.make_code(request, subject=subject, grant_id=grant_id)
+        await self.commit(stored, *await self._upstream_tokens.new(grant_id, tokens))
+        await exchange.redirect(self.back(request, {"code": code}))
 
     async def _started(self, exchange: OAuthExchange, state: str) -> tuple[AuthorizationRequest, str]:
-        login = await self.store.engine.get("login", digest(state), _PendingLogin, now=self.settings.clock())
-        if login is None:
+        """Return the login that a state belongs to, which is used up."""
+        name = digest(state)
+        login = await self.records.get("login", name, _PendingLogin)
+        generation = (await self.records.ready()).generation
+        # After a loss of writes it is not known whether it was used.
+        if login is None or login.record.request.generation != generation:
             raise PageError(400, "This page has expired", "Go back to the application and start again.")
-        if digest(exchange.cookie(self.settings.cookie) or "") != login.request.browser:
+        request, verifier = login.record.request, login.record.verifier
+        if digest(exchange.cookie(self.settings.cookie) or "") != request.browser:
             log.warning("a sign-in was finished in another browser than the one it was started in; it was rejected")
             raise PageError(
                 403, "Started in another browser", "This sign-in was started in another browser. Start again here."
             )
-        if not await self.store.engine.drop("login", digest(state)):
+        dropped = self.records.drop("login", name, login.value)
+        if not (await self.records.commit(dropped, self.records.unlisted("login", name))).done:
             raise PageError(400, "Already used", "Go back to the application and start again.")
-        return login.request, login.verifier
+        return request, verifier

@@ -2,8 +2,8 @@
 
 ``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs
 for the configured resources and no others, to clients that are configured, register themselves or are described by a
-client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file, or in the
-store of a server with several workers.
+client ID metadata document, after a user allowed it on a consent page. What it stores is in its own store, or in that
+of the server beside it.
 
 The class assembles the parts of this package and is their routing table. It is plain ASGI: mounted by ``routes`` beside
 an endpoint, or run as an application of its own.
@@ -17,12 +17,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
+from trunkline.auth.authorization_server.access_tokens import AccessTokens
 from trunkline.auth.authorization_server.authorization_endpoint import (
     AuthorizationEndpoint,
     content_security_policy,
     message_page,
 )
 from trunkline.auth.authorization_server.clients import AUTH_METHODS, ClientRegistry
+from trunkline.auth.authorization_server.records import OAuthClient
 from trunkline.auth.authorization_server.settings import (
     IssuerOptions,
     IssuerSettings,
@@ -31,16 +33,16 @@ from trunkline.auth.authorization_server.settings import (
     make_settings,
     make_sign_in,
 )
-from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore
-from trunkline.auth.authorization_server.token_endpoint import ASSERTION_ALGORITHMS, AccessTokens, TokenEndpoint
+from trunkline.auth.authorization_server.storage import Records
+from trunkline.auth.authorization_server.token_endpoint import ASSERTION_ALGORITHMS, TokenEndpoint
 from trunkline.auth.authorization_server.web import App, OAuthError, OAuthExchange, PageError, Receive, Scope, Send
 from trunkline.auth.verifiers import InvalidToken, bearer_token
 from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.protocol.caller import Principal
 
 if TYPE_CHECKING:
-    from trunkline.protocol.seal import Seal
-    from trunkline.store.interface import Store
+    from trunkline.store.interface import Step
+    from trunkline.store.server_store import ServerStore, StoreOption
 
 __all__ = ["AuthorizationServer"]
 
@@ -56,24 +58,21 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class AuthorizationServer:
     """Authorization server that issues the tokens its own MCP server accepts."""
 
-    #: What is stored must outlive the process, in a file where there is no lasting store.
-    keeps_file = True
-
     def __init__(
         self,
         *,
         issuer: str,
-        store: str | None = None,
+        store: StoreOption = None,
         scopes: Mapping[str, str] | Sequence[str] = (),
         users: Users | None = None,
         resource: str | Sequence[str] | None = None,
         clients: Iterable[OAuthClient] = (),
         **options: Unpack[IssuerOptions],
     ) -> None:
-        """Open the store; nothing else is started.
+        """Validate the options; nothing is started.
 
-        ``store`` is an SQLite file. Without it, everything is stored in the store (``store=``) of the server
-        that this one authenticates for, or in ``authorization.db`` if there is none.
+        ``store`` is what ``Server(store=)`` accepts: a file, ``redis://…``, or a store. Without it, everything is in
+        the store of the server that this one authenticates for, if that outlives the process, else in memory.
 
         ``issuer`` is published exactly as it is written. ``resource`` is the audience of tokens, by default
         ``<origin>/mcp``. ``users`` are the accounts that may sign in; without it there is one development user, and
@@ -83,13 +82,13 @@ class AuthorizationServer:
             ConfigError: an option is not valid; the message says what to change.
         """
         self._set_up(issuer, store, scopes, resource, clients, options)
-        self._users: RateLimitedSignIn | None = make_sign_in(users, self._settings)
-        self._authorization = AuthorizationEndpoint(self._settings, self._store, self._registry, sign_in=self._users)
+        self._users: RateLimitedSignIn | None = make_sign_in(users, self._settings, self._records)
+        self._authorization = AuthorizationEndpoint(self._settings, self._records, self._registry, sign_in=self._users)
 
     def _set_up(
         self,
         issuer: str,
-        store: str | None,
+        store: StoreOption,
         scopes: Mapping[str, str] | Sequence[str],
         resource: str | Sequence[str] | None,
         clients: Iterable[OAuthClient],
@@ -98,10 +97,20 @@ class AuthorizationServer:
         given = {"clock": time.time, **options}
         fetcher = given.pop("fetcher", None)
         self._settings = make_settings(issuer=issuer, resource=resource, scopes=scopes, options=given)
-        self._store = RecordStore(store)
-        self._registry = ClientRegistry(self._settings, self._store, clients=clients, fetcher=fetcher)
-        self._tokens = AccessTokens(self._settings, self._store)
-        self._grants = TokenEndpoint(self._settings, self._store, self._registry, tokens=self._tokens)
+        self._records = Records(store, issuer=issuer, keys=options.get("state_keys"), clock=self._settings.clock)
+        self._registry = ClientRegistry(self._settings, self._records, clients=clients, fetcher=fetcher)
+        self._tokens = AccessTokens(self._settings, self._records)
+        self._grants = TokenEndpoint(
+            self._settings,
+            self._records,
+            self._registry,
+            tokens=self._tokens,
+            renew_with_grant=self._renew_with_grant,
+        )
+
+    async def _renew_with_grant(self, grant_id: str) -> Sequence[Step]:
+        """Return the steps that renew what is stored beside a grant."""
+        return ()
 
     # --- as a verifier -----------------------------------------------------------------------------------------------
 
@@ -144,23 +153,9 @@ class AuthorizationServer:
             raise InvalidToken("The token was not issued here, has expired or was revoked")
         return principal
 
-    def _share(self, store: Store, seal: Seal) -> None:
-        """Store everything in a store, so that several workers serve as one; called by a server that has one.
-
-        A file that was chosen with ``store=`` stays in use: it serves the workers of one machine.
-        """
-        if self._store.chosen:
-            log.warning(
-                "store= of the authorization server is a file of this machine: leave it out if other machines serve "
-                "too, so that everything is stored in the store"
-            )
-            return
-        from trunkline.auth.authorization_server.shared_storage import StoreRecords
-
-        self._store.share(StoreRecords(store, seal, issuer=self._settings.issuer, clock=self._settings.clock))
-        self._registry.share(store)
-        if self._users is not None:
-            self._users.share(store)
+    def _share(self, state: ServerStore) -> None:
+        """Use the store of a server that this one authenticates for; called by that server."""
+        self._records.share(state)
 
     # --- as an application -------------------------------------------------------------------------------------------
 
@@ -182,7 +177,7 @@ class AuthorizationServer:
     async def aclose(self) -> None:
         """Close the store and the HTTP client."""
         await self._registry.aclose()
-        self._store.close()
+        await self._records.aclose()
 
     def _table(self) -> dict[str, dict[str, RequestHandler]]:
         """Return the handlers by path and HTTP method."""

@@ -27,7 +27,7 @@ from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from trunkline.store.interface import Store
+    from trunkline.auth.authorization_server.storage import Records
 
 __all__ = [
     "AuthenticateUser",
@@ -67,6 +67,9 @@ class IssuerOptions(TypedDict, total=False):
     remember_seconds: float
     #: The maximum number of dynamically registered clients.
     registered_clients: int
+    #: The keys that encrypt what is stored in Redis, 32 bytes each: the first encrypts, all decrypt. By default those
+    #: of ``TRUNKLINE_STATE_KEY``; a store that only this user can read needs none.
+    state_keys: Sequence[str | bytes] | None
     #: For tests on loopback only: every request is approved immediately, as this user.
     auto_approve: str | None
     #: Fetches remote documents; by default the guarded HTTP client of this package.
@@ -242,7 +245,7 @@ def hash_password(password: str) -> str:
     return f"scrypt${_text(salt)}${_text(_scrypt(password, salt))}"
 
 
-def make_sign_in(users: Users | None, settings: IssuerSettings) -> RateLimitedSignIn:
+def make_sign_in(users: Users | None, settings: IssuerSettings, records: Records) -> RateLimitedSignIn:
     """Build the sign-in for ``users=``.
 
     Raises:
@@ -254,28 +257,24 @@ def make_sign_in(users: Users | None, settings: IssuerSettings) -> RateLimitedSi
                 "users= is missing: set a function (name, password) -> subject, or names with hash_password(...); "
                 "the development user exists only for an issuer on loopback"
             )
-        return RateLimitedSignIn(_DevelopmentSignIn(), settings)
+        return RateLimitedSignIn(_DevelopmentSignIn(), records)
     if isinstance(users, Mapping):
-        return RateLimitedSignIn(_PasswordSignIn(users), settings)
-    return RateLimitedSignIn(_FunctionSignIn(users), settings)
+        return RateLimitedSignIn(_PasswordSignIn(users), records)
+    return RateLimitedSignIn(_FunctionSignIn(users), records)
 
 
 class RateLimitedSignIn:
     """Rate-limits failed sign-ins."""
 
-    def __init__(self, sign_in: SignIn, settings: IssuerSettings) -> None:
+    def __init__(self, sign_in: SignIn, records: Records) -> None:
         """Wrap a sign-in."""
         self._sign_in = sign_in
-        self._attempts = RateLimiter("sign-ins", _ATTEMPTS, _ATTEMPT_SECONDS, clock=settings.clock)
+        self._attempts = RateLimiter(records, "sign-ins", most=_ATTEMPTS, seconds=_ATTEMPT_SECONDS)
 
     def announce(self) -> None:
         """Print the credentials of the development user, if there is one."""
         if isinstance(self._sign_in, _DevelopmentSignIn):
             self._sign_in.announce()
-
-    def share(self, store: Store) -> None:
-        """Limit the attempts at all workers together."""
-        self._attempts.share(store)
 
     async def __call__(self, name: str, password: str, *, address: str) -> str | None:
         """Return the subject for a name and password, or None.

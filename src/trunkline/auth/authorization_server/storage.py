@@ -1,497 +1,313 @@
-"""What the authorization server stores.
+"""Where an authorization server stores its records: over the verbs of a store, whatever its engine.
 
-Frozen records with an expiry, and the seal of requests that travel in a page. Secrets are not stored: a code, refresh
-token, cookie or client secret is stored under its digest. The records are in one SQLite file, or, if several workers
-share a store, there (``shared_storage``). Writes to the file do not wait for the disk (WAL,
-``synchronous=NORMAL``), so they are short enough for the event loop; after a power loss the last moment may be missing,
-never more. Several processes may share the file.
+A record is a value that expires. Changes are steps of one commit, so that a code, its grant and the first refresh token
+never differ, and what may be used once is marked as used in the step that uses it. In a store that others can read,
+values are sealed with the keys of the server and bound to their names: they can neither be read nor moved there.
+
+While the store cannot be reached nothing is issued and nothing is accepted. After it lost writes, it no longer knows
+what was used: codes, refresh tokens and pages carry the generation of the store, and those of an earlier one are
+rejected.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import os
-import secrets
-import sqlite3
-from asyncio import Lock
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
-from weakref import WeakValueDictionary
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
-from trunkline.errors import ConfigError
-from trunkline.sqlite_wal import enter_wal_mode
+from trunkline.auth.authorization_server.records import TokenGrant
+from trunkline.errors import StoreUnavailable
+from trunkline.protocol.seal import InvalidSeal, Seal
+from trunkline.store.interface import Commit, Delete, Index, IndexLimits, Publish, Put, Step, Store
+from trunkline.store.lock import StoreLock
+from trunkline.store.server_store import ServerStore, StoreOption
 
-__all__ = [
-    "DEFAULT_FILE",
-    "AuthorizationCode",
-    "AuthorizationRequest",
-    "BrowserSession",
-    "OAuthClient",
-    "RecordEngine",
-    "RecordStore",
-    "RefreshToken",
-    "RequestSeal",
-    "SqliteRecords",
-    "StoredConsent",
-    "TokenGrant",
-    "constant_time_equal",
-    "digest",
-    "new_secret",
-    "stored_secret",
-]
+__all__ = ["Records", "Stored"]
 
-
-class OAuthClient(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A client of the authorization server: configured, registered dynamically, or described by a document."""
-
-    client_id: str
-    client_name: str = ""
-    #: Allowed redirect URIs: https, or loopback with any port.
-    redirect_uris: tuple[str, ...] = ()
-    #: Only configured clients may also have ``client_credentials``.
-    grant_types: tuple[str, ...] = ("authorization_code", "refresh_token")
-    #: For configuration only; never stored.
-    client_secret: str | None = None
-    #: Public keys of a client that authenticates with signed assertions.
-    jwks: dict[str, Any] | None = None
-    jwks_uri: str | None = None
-    #: The scopes that a configured client may request; None: all.
-    scopes: tuple[str, ...] | None = None
-    client_uri: str | None = None
-    #: Where it comes from: ``configured``, ``registered`` or ``document``.
-    source: str = "configured"
-    #: The digest of its secret.
-    secret_digest: str | None = None
-
-    @property
-    def is_public(self) -> bool:
-        """Whether it has no credentials."""
-        return self.secret_digest is None and self.jwks is None and self.jwks_uri is None
-
-
-class AuthorizationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A validated authorization request that waits for the user's decision."""
-
-    client_id: str
-    redirect_uri: str
-    challenge: str
-    resource: str
-    scopes: tuple[str, ...]
-    state: str | None = None
-    #: The digest of the cookie of the browser that was shown the page.
-    browser: str = ""
-    #: Makes each request unique, so that it can be decided only once.
-    nonce: str = ""
-    until: float = 0.0
-
-
-class AuthorizationCode(Struct, frozen=True, kw_only=True):
-    """The record of an authorization code."""
-
-    grant_id: str
-    subject: str
-    client_id: str
-    redirect_uri: str
-    challenge: str
-    resource: str
-    scopes: tuple[str, ...]
-    until: float
-
-
-class TokenGrant(Struct, frozen=True, kw_only=True):
-    """What a user allowed a client: a family of tokens. It is valid for as long as it is stored."""
-
-    subject: str
-    client_id: str
-    resource: str
-    scopes: tuple[str, ...]
-
-
-class RefreshToken(Struct, frozen=True):
-    """The record of a refresh token."""
-
-    grant_id: str
-
-
-class BrowserSession(Struct, frozen=True):
-    """The user who signed in with a browser."""
-
-    subject: str
-
-
-class StoredConsent(Struct, frozen=True):
-    """What was allowed before to the same client, in the same browser."""
-
-    scopes: tuple[str, ...]
-
-
-def digest(secret: str) -> str:
-    """Return the digest under which a secret is stored; secrets have 256 bits, so a plain hash is enough."""
-    return base64.urlsafe_b64encode(hashlib.sha256(secret.encode()).digest()).rstrip(b"=").decode()
-
-
-def new_secret() -> str:
-    """Generate an unguessable string of 256 bits for URLs and cookies."""
-    return secrets.token_urlsafe(32)
-
-
-def constant_time_equal(one: str, other: str) -> bool:
-    """Compare two strings in constant time."""
-    return hmac.compare_digest(one.encode(), other.encode())
-
+log = logging.getLogger("trunkline.auth")
 
 T = TypeVar("T", bound=Struct)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS records (
-    kind TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, until REAL NOT NULL, used INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS records_until ON records (until);
-"""
-_SWEEP_SECONDS = 60.0  # Expired records are never returned, so deleting them can wait.
-_BUSY_SECONDS = 5.0  # The default of the sqlite3 module: writes take milliseconds.
+#: The value of what was used and has no other content.
+_USED = b""
+#: The purpose of the seal of requests that travel in a page.
+_PAGES = b"\x06"
+#: Redis counts milliseconds in 63 bits; a hundred years are as good as forever.
+_MOST_SECONDS = 100 * 365 * 86400.0
+_PAGE_OF_NAMES = 1000  # Names read at once when all records of a kind are read.
 
 
-class SqliteRecords:
-    """Stores records until they expire, in a file that only its owner can read."""
+class Stored(NamedTuple, Generic[T]):
+    """A record, and the value that it was read from: a change may depend on it."""
 
-    def __init__(self, path: str) -> None:
-        """Open or create the file; ``:memory:`` keeps everything in this process.
+    record: T
+    value: bytes
+
+
+class Records:
+    """The records of one authorization server."""
+
+    def __init__(
+        self,
+        option: StoreOption,
+        *,
+        issuer: str,
+        keys: Sequence[str | bytes] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """Use what was passed as ``store=`` and ``state_keys=``; nothing is connected yet.
 
         Raises:
-            ConfigError: the file cannot be used.
+            ConfigError: the store cannot be used, or others can read it and there is no key.
         """
-        self._path = path
-        self._swept = 0.0
-        try:
-            _make_private(path)
-            self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            enter_wal_mode(self._db, seconds=_BUSY_SECONDS)
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute("PRAGMA secure_delete=ON")
-            self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as problem:
-            raise ConfigError(
-                f"cannot use store={path!r} ({problem}): choose a file in a writable folder, or ':memory:'"
-            ) from problem
+        self._prefix = f"oauth:{issuer}"
+        self._clock = clock
+        #: The store that was chosen, or the memory of this process.
+        self._own = ServerStore(option, name=f"oauth {issuer}", keys=keys)
+        # Now, so that a wrong option is an error of the configuration and not of the first sign-in.
+        self._own.check()
+        self._own.on_lost_writes(self._lost_writes)
+        #: The store of the server that uses this authorization server.
+        self._shared: ServerStore | None = None
+        #: Since when all that was stored is known: what is older may have been used.
+        self.known_since: float = 0.0
+        self._grants: WeakKeyDictionary[Store, _ValidGrants] = WeakKeyDictionary()
+        self._callbacks: list[Callable[[], None]] = []
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+    @property
+    def path(self) -> str | None:
+        """The file that was chosen, if it is one."""
+        return self._own.store.path if self._own.is_shared else None
 
-    def __del__(self) -> None:
-        # A server that is created but never served is not closed by its user; SQLite would warn about it.
-        db: sqlite3.Connection | None = getattr(self, "_db", None)
-        if db is not None:
-            db.close()
+    def share(self, state: ServerStore) -> None:
+        """Use the store of a server, which its workers share, unless another was chosen."""
+        if not self._own.is_shared:
+            if state is not self._shared:
+                self._shared = state
+                state.on_lost_writes(self._lost_writes)
+        elif self._own.store.private and not state.store.private:
+            log.warning(
+                "store= of the authorization server is a file of this machine: leave it out if other machines serve "
+                "too, so that everything is stored in the store of the server"
+            )
+
+    @property
+    def state(self) -> ServerStore:
+        """The store in use."""
+        return self._shared or self._own
+
+    async def ready(self) -> Store:
+        """Return the store once its generation is known.
+
+        Raises:
+            StoreUnavailable: it cannot be reached now.
+        """
+        return await self.state.ready()
+
+    def on_lost_writes(self, callback: Callable[[], None]) -> None:
+        """Register a callback for each loss of acknowledged writes."""
+        self._callbacks.append(callback)
+
+    async def aclose(self) -> None:
+        """Close the store of the running event loop, if it was opened here."""
+        await self._own.aclose()
+
+    def _lost_writes(self) -> None:
+        """Called when the store lost writes."""
+        self.known_since = self._clock()
+        for callback in self._callbacks:
+            callback()
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
-        """Store a record, replacing one of the same name."""
-        data = msgspec.json.encode(record)
-        self._db.execute(
-            "REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
+    async def get(self, kind: str, name: str, of: type[T]) -> Stored[T] | None:
+        """Return a record; None if there is none.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached now.
+        """
+        key = self._key(kind, name)
+        value = await (await self.ready()).get(key)
+        plain = self._opened(key, value) if value else None
+        return None if value is None or plain is None else Stored(msgspec.json.decode(plain, type=of), value)
+
+    async def all(self, kind: str, of: type[T]) -> AsyncIterator[tuple[str, Stored[T]]]:
+        """Yield the listed records of a kind with their names."""
+        store, last = await self.ready(), ""
+        while names := await store.members(self._index(kind), after=last, limit=_PAGE_OF_NAMES):
+            last = names[-1]
+            for name in names:
+                stored = await self.get(kind, name, of)
+                if stored is not None:
+                    yield name, stored
+
+    async def commit(self, *steps: Step) -> Commit:
+        """Do steps at once, or none if the condition of one does not hold.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached now; the steps may have been done all the same.
+        """
+        return await (await self.ready()).commit(*steps)
+
+    async def forget(self, kind: str, name: str) -> None:
+        """Delete a record.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached now.
+        """
+        await (await self.ready()).delete(self._key(kind, name))
+
+    def put(self, kind: str, name: str, record: Struct, *, seconds: float, old: bytes | None = None) -> Put:
+        """Return the step that stores a record; with ``old``, only if that is its value now."""
+        key = self._key(kind, name)
+        return Put(key, self._sealed(key, msgspec.json.encode(record)), _ttl(seconds), old)
+
+    def add(self, kind: str, name: str, record: Struct, *, seconds: float) -> Put:
+        """Return the step that stores a record, if there is none of this name."""
+        return self.put(kind, name, record, seconds=seconds)._replace(only_if_absent=True)
+
+    def spend(self, kind: str, name: str, *, seconds: float) -> Put:
+        """Return the step that marks a name as used, if it was not."""
+        return Put(self._key(kind, name), _USED, _ttl(seconds), only_if_absent=True)
+
+    def drop(self, kind: str, name: str, old: bytes) -> Put:
+        """Return the step that removes a record, if ``old`` is its value now."""
+        # Replaced, not deleted: of two that have read it, only one replaces it.
+        return Put(self._key(kind, name), _USED, 1.0, old)
+
+    def revoke(self, grant_id: str) -> tuple[Step, ...]:
+        """Return the steps that revoke a grant, and announce it to all workers."""
+        for grants in tuple(self._grants.values()):
+            grants.forget(grant_id)
+        # The grant cannot come back: it is stored in the commit that uses its code, and renewed only if it is there.
+        return (
+            Delete(self._key("grant", grant_id)),
+            Delete(self._key("upstream", grant_id)),
+            self.unlisted("upstream", grant_id),
+            Publish(self._index("revoked"), grant_id.encode()),
         )
 
-    def add(self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None) -> bool:
-        """Store a record unless one of the same name exists, or ``most`` of its kind; return True if it was stored."""
-        self.sweep(now)
-        if most is not None and self.count(kind, now=now) >= most:
-            return False
-        data = msgspec.json.encode(record)
-        added = self._db.execute(
-            "INSERT OR IGNORE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
-        )
-        return added.rowcount == 1
+    def listed(self, kind: str, name: str, *, seconds: float, most: int = 0) -> Index:
+        """Return the step that lists a record among those of its kind, if there are less than ``most``."""
+        return Index(name, {self._index(kind): IndexLimits(members=most)}, ttl=_ttl(seconds))
 
-    def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
-        """Return a record that has not expired, whether it was used or not."""
-        found = self._db.execute(
-            "SELECT data FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now)
-        ).fetchone()
-        # What was revoked has no data.
-        return None if found is None or not found[0] else msgspec.json.decode(found[0], type=of)
+    def unlisted(self, kind: str, name: str) -> Index:
+        """Return the step that removes a record from the list of its kind."""
+        return Index(name, {}, (self._index(kind),))
 
-    def has(self, kind: str, name: str, *, now: float) -> bool:
-        """Return True if such a record exists and has not expired."""
-        row = self._db.execute(
-            "SELECT 1 FROM records WHERE kind = ? AND name = ? AND until > ? AND length(data) > 0", (kind, name, now)
-        )
-        return row.fetchone() is not None
+    async def has_grant(self, grant_id: str) -> bool:
+        """Return whether a grant is valid; the result may be up to a minute old, but a revocation is announced.
 
-    def use(self, kind: str, name: str) -> bool:
-        """Mark a record as used; return True the first time. Of two concurrent callers only one gets True."""
-        marked = self._db.execute("UPDATE records SET used = 1 WHERE kind = ? AND name = ? AND used = 0", (kind, name))
-        return marked.rowcount == 1
+        Raises:
+            StoreUnavailable: the store cannot be reached now.
+        """
+        store = await self.ready()
+        grants = self._grants.get(store)
+        if grants is None:
+            grants = self._grants[store] = _ValidGrants(self._index("revoked"), self._clock)
+            store.on_new_generation(grants.forget_all)
+        return await grants.check(store, grant_id, read=lambda: self.get("grant", grant_id, TokenGrant))
 
-    def extend(self, kind: str, name: str, until: float) -> None:
-        """Extend the expiry of a record."""
-        self._db.execute("UPDATE records SET until = max(until, ?) WHERE kind = ? AND name = ?", (until, kind, name))
+    async def admit(self, name: str, *, most: int, seconds: float) -> float:
+        """Count an event of a name; return 0, or for how many seconds it must wait.
 
-    def revoke(self, kind: str, name: str, *, until: float) -> None:
-        """Delete a record, and let no record of this name be added before ``until``."""
-        self._db.execute("REPLACE INTO records (kind, name, data, until) VALUES (?, ?, x'', ?)", (kind, name, until))
+        Raises:
+            StoreUnavailable: the store cannot be reached now.
+        """
+        return await (await self.ready()).admit(f"{self._prefix}:{name}", rate=most / seconds, burst=most)
 
-    def drop(self, kind: str, name: str) -> bool:
-        """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
-        return self._db.execute("DELETE FROM records WHERE kind = ? AND name = ?", (kind, name)).rowcount == 1
+    async def forgive(self, name: str) -> None:
+        """Forget how often a name was counted."""
+        await (await self.ready()).delete(f"{self._prefix}:{name}")
 
-    def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
-        """Return all records of a kind with their names and expiries, the latest expiry first."""
-        rows = self._db.execute(
-            "SELECT name, data, until FROM records WHERE kind = ? AND until > ? AND length(data) > 0 "
-            "ORDER BY until DESC",
-            (kind, now),
-        )
-        return [(name, msgspec.json.decode(data, type=of), until) for name, data, until in rows]
-
-    def count(self, kind: str, *, now: float) -> int:
-        """Count the records of a kind."""
-        row = self._db.execute("SELECT count(*) FROM records WHERE kind = ? AND until > ?", (kind, now)).fetchone()
-        return int(row[0])
-
-    def erase_traces(self) -> None:
-        """Checkpoint and truncate the write-ahead log, so that replaced records remain in neither file."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def sweep(self, now: float) -> None:
-        """Delete expired records, at most once a minute."""
-        if now - self._swept >= _SWEEP_SECONDS:
-            self._swept = now
-            self._db.execute("DELETE FROM records WHERE until <= ?", (now,))
-
-
-def _make_private(path: str) -> None:
-    """Create the file before SQLite does, readable by its owner only; SQLite's further files get the same mode."""
-    if path == ":memory:" or os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(descriptor).st_mode & 0o077:
-            os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-
-
-class RecordEngine(Protocol):
-    """Where records are stored; each method may raise ``StoreUnavailable`` if that is outside of this machine."""
-
-    #: Since when all that was stored is known; what was to be used once and is older counts as used.
-    known_since: float
-
-    async def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
-        """Store a record, replacing one of the same name."""
-
-    async def add(
-        self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None
-    ) -> bool:
-        """Store a record unless one of the same name exists, or ``most`` of its kind; return True if it was stored."""
-
-    async def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
-        """Return a record that has not expired, whether it was used or not."""
-
-    async def has(self, kind: str, name: str, *, now: float) -> bool:
-        """Return True if such a record exists and has not expired."""
-
-    async def use(self, kind: str, name: str) -> bool:
-        """Mark a record as used; return True the first time. Of two concurrent callers only one gets True."""
-
-    async def extend(self, kind: str, name: str, until: float) -> None:
-        """Extend the expiry of a record."""
-
-    async def drop(self, kind: str, name: str) -> bool:
-        """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
-
-    async def revoke(self, kind: str, name: str, *, until: float) -> None:
-        """Delete a record, and let no record of this name be added before ``until``."""
-
-    async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
-        """Return all records of a kind with their names and expiries, the latest expiry first."""
-
-    async def secrets(self, name: str, *, now: float) -> tuple[bytes, ...]:
-        """Return the secrets for a purpose, which all processes have: the first signs, and all of them verify."""
-
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+    async def lock(self, name: str) -> StoreLock:
         """Return a lock between all that use these records."""
+        return StoreLock(await self.ready(), f"{self._prefix}:{name}")
 
-    def close(self) -> None:
-        """Close what was opened."""
+    # --- values ------------------------------------------------------------------------------------------------------
 
+    def _key(self, kind: str, name: str) -> str:
+        return f"{self._prefix}:{kind}:{name}"
 
-class _FileRecords:
-    """Records in an SQLite file, which is opened when it is first used."""
+    def _index(self, kind: str) -> str:
+        return f"{self._prefix}:{kind}"
 
-    known_since = 0.0
+    def _sealed(self, key: str, plain: bytes) -> bytes:
+        seal = self.state.seal
+        return plain if seal is None else seal.seal(plain, binding=key.encode()).encode()
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._opened: SqliteRecords | None = None
-        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-
-    @property
-    def file(self) -> SqliteRecords:
-        """The file.
-
-        Raises:
-            ConfigError: it cannot be used.
-        """
-        if self._opened is None:
-            self._opened = SqliteRecords(self._path)
-        return self._opened
-
-    def rest(self) -> None:
-        """Close the file until it is used: an SQLite connection must not be carried across a fork to workers."""
-        if self._path != ":memory:":
-            self.close()
-
-    async def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
-        self.file.put(kind, name, record, until=until)
-
-    async def add(
-        self, kind: str, name: str, record: Struct, *, until: float, now: float, most: int | None = None
-    ) -> bool:
-        return self.file.add(kind, name, record, until=until, now=now, most=most)
-
-    async def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
-        return self.file.get(kind, name, of, now=now)
-
-    async def has(self, kind: str, name: str, *, now: float) -> bool:
-        return self.file.has(kind, name, now=now)
-
-    async def use(self, kind: str, name: str) -> bool:
-        return self.file.use(kind, name)
-
-    async def extend(self, kind: str, name: str, until: float) -> None:
-        self.file.extend(kind, name, until)
-
-    async def drop(self, kind: str, name: str) -> bool:
-        return self.file.drop(kind, name)
-
-    async def revoke(self, kind: str, name: str, *, until: float) -> None:
-        self.file.revoke(kind, name, until=until)
-
-    async def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
-        return self.file.all(kind, of, now=now)
-
-    async def secrets(self, name: str, *, now: float) -> tuple[bytes, ...]:
-        return (stored_secret(self.file, name, now).encode(),)
-
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        found = self._locks.get(name)
-        if found is None:
-            found = self._locks[name] = Lock()
-        return found
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
-
-class RecordStore:
-    """The records of an authorization server: in its file, until several workers share them."""
-
-    def __init__(self, path: str | None) -> None:
-        """Use a file: the given one, which is checked now, or ``authorization.db``; it is opened when it is first used.
-
-        Raises:
-            ConfigError: the given file cannot be used.
-        """
-        self._file = _FileRecords(path or DEFAULT_FILE)
-        #: Whether the user chose the file.
-        self.chosen: bool = path is not None
-        self._engine: RecordEngine = self._file
-        if path is not None:
-            _ = self._file.file
-            self.rest()
-
-    @property
-    def engine(self) -> RecordEngine:
-        """Where the records are now."""
-        return self._engine
-
-    @property
-    def file(self) -> SqliteRecords | None:
-        """The file, if the records are in one."""
-        return self._file.file if self._engine is self._file else None
-
-    def rest(self) -> None:
-        """Close the file; it is opened again when it is next used."""
-        self._file.rest()
-
-    def share(self, engine: RecordEngine) -> None:
-        """Store everything elsewhere from now on."""
-        self._engine = engine
-
-    def close(self) -> None:
-        """Close what was opened."""
-        self._engine.close()
-
-
-#: The default file of an authorization server.
-DEFAULT_FILE = "authorization.db"
-_MAX_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
-_FOREVER = float(2**53)
-
-
-class _Secret(Struct, frozen=True):
-    value: str
-
-
-class RequestSeal:
-    """Seals requests with a key from the store, which all processes that share it use."""
-
-    def __init__(self, store: RecordStore, clock: Callable[[], float]) -> None:
-        """Use the keys of a store; they are loaded, or generated, when they are first needed."""
-        self._clock = clock
-        self._store = store
-
-    async def seal(self, request: AuthorizationRequest) -> str:
-        """Return a request as signed text."""
-        data = msgspec.json.encode(request)
-        key = (await self._store.engine.secrets("requests", now=self._clock()))[0]
-        return f"{_text(data)}.{_text(_mac(key, data))}"
-
-    async def open(self, sealed: str) -> AuthorizationRequest | None:
-        """Return the request of a signed text; None if the signature is not ours, or it has expired."""
-        body, _, mac = sealed.partition(".")
-        if len(sealed) > _MAX_SEALED_CHARS or not sealed.isascii():
-            return None
+    def _opened(self, key: str, value: bytes) -> bytes | None:
+        seal = self.state.seal
+        if seal is None:
+            return value
         try:
-            data, given = _bytes(body), _bytes(mac)
-        except binascii.Error:
+            return seal.open(value.decode("ascii", "replace"), binding=key.encode())
+        except InvalidSeal:
             return None
-        keys = await self._store.engine.secrets("requests", now=self._clock())
-        if not any(hmac.compare_digest(given, _mac(key, data)) for key in keys):
-            return None
-        request = msgspec.json.decode(data, type=AuthorizationRequest)
-        return request if request.until > self._clock() else None
+
+    async def page_seal(self) -> Seal:
+        """Return the seal of requests that travel in a page, which all processes have."""
+        await self.state.load_keys()
+        return self.state.seal_for(_PAGES)
 
 
-def _mac(key: bytes, data: bytes) -> bytes:
-    return hmac.digest(key, data, hashlib.sha256)
+def _ttl(seconds: float) -> float:
+    return min(max(seconds, 0.001), _MOST_SECONDS)
 
 
-def stored_secret(store: SqliteRecords, name: str, now: float) -> str:
-    """Return a secret that lives as long as the store; the first call generates it."""
-    store.add("secret", name, _Secret(new_secret()), until=_FOREVER, now=now)
-    kept = store.get("secret", name, _Secret, now=now)
-    assert kept is not None
-    return kept.value
+#: For how long a worker trusts that a grant is valid without asking; a revocation is announced to it at once.
+_GRANT_SECONDS = 60.0
+_MOST_GRANTS = 10_000  # Grants remembered as valid, about 2 MB.
 
 
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+class _ValidGrants:
+    """The grants that one engine has lately seen to be valid; revocations are announced on a channel."""
 
+    def __init__(self, channel: str, clock: Callable[[], float]) -> None:
+        self._channel = channel
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._listening = False
+        #: How many revocations were announced, or may have been missed.
+        self._announced = 0
 
-def _bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    async def check(self, store: Store, grant_id: str, *, read: Callable[[], Awaitable[object]]) -> bool:
+        """Return whether a grant is valid; ``read`` returns it from the store, or None."""
+        now = self._clock()
+        if self._listening and now < self._until.get(grant_id, 0.0):
+            return True
+        await self._listen(store)
+        before = self._announced
+        is_valid = await read() is not None
+        # A revocation that was announced meanwhile may be newer than what was read.
+        if is_valid and self._listening and before == self._announced:
+            if len(self._until) >= _MOST_GRANTS:
+                self._until.clear()
+            self._until[grant_id] = now + _GRANT_SECONDS
+        return is_valid
+
+    async def _listen(self, store: Store) -> None:
+        """Subscribe to revocations; without the subscription no grant is cached."""
+        if not self._listening:
+            try:
+                await store.subscribe(self._channel, self._revoked, missed=self.forget_all)
+            except StoreUnavailable:
+                return
+            self._listening = True
+
+    def _revoked(self, message: bytes) -> None:
+        self.forget(message.decode("utf-8", "replace"))
+
+    def forget(self, grant_id: str) -> None:
+        """Ask for a grant again."""
+        self._announced += 1
+        self._until.pop(grant_id, None)
+
+    def forget_all(self, _: str = "") -> None:
+        """Ask for all grants again: revocations may have been missed."""
+        self._announced += 1
+        self._until.clear()

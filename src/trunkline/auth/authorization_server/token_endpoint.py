@@ -12,30 +12,33 @@ import binascii
 import hashlib
 import logging
 import re
-import secrets
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn
 from urllib.parse import unquote_plus
 
-from msgspec import Struct
+from msgspec.structs import replace
 
+from trunkline.auth.authorization_server.access_tokens import AccessTokens
 from trunkline.auth.authorization_server.authorization_endpoint import requested_scopes
 from trunkline.auth.authorization_server.clients import ClientRegistry
-from trunkline.auth.authorization_server.settings import IssuerSettings
-from trunkline.auth.authorization_server.storage import (
+from trunkline.auth.authorization_server.records import (
     AuthorizationCode,
     OAuthClient,
-    RecordStore,
     RefreshToken,
     TokenGrant,
     constant_time_equal,
     digest,
     new_secret,
 )
+from trunkline.auth.authorization_server.settings import IssuerSettings
+from trunkline.auth.authorization_server.storage import Records, Stored
 from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange
-from trunkline.protocol.caller import Principal
+from trunkline.errors import StoreUnavailable
+from trunkline.store.interface import Step
 
-__all__ = ["ASSERTION_ALGORITHMS", "GRANT_CLAIM", "AccessTokens", "ClientAuthentication", "TokenEndpoint"]
+__all__ = ["ASSERTION_ALGORITHMS", "ClientAuthentication", "TokenEndpoint"]
+
+log = logging.getLogger("trunkline.auth")
 
 #: RFC 7523: the client authenticates with a token that it signed.
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -50,10 +53,10 @@ _SKEW = 30.0  # RFC 7519, 4.1.4: usually no more than a few minutes.
 class ClientAuthentication:
     """Authenticates the client that sent a form."""
 
-    def __init__(self, settings: IssuerSettings, store: RecordStore, registry: ClientRegistry) -> None:
+    def __init__(self, settings: IssuerSettings, records: Records, registry: ClientRegistry) -> None:
         """Look clients up in a registry."""
         self._settings = settings
-        self._store = store
+        self._records = records
         self._registry = registry
 
     async def client(self, exchange: OAuthExchange, form: Mapping[str, str]) -> OAuthClient:
@@ -122,12 +125,11 @@ class ClientAuthentication:
         if not isinstance(jti, str) or not jti:
             return "has no jti"
         made = claims.get("iat", 0)
-        if not isinstance(made, int | float) or made < self._store.engine.known_since:
+        if not isinstance(made, int | float) or made < self._records.known_since:
             return "was made before it was known which were used"
         name = digest(f"{client.client_id}\n{jti}")
-        if not await self._store.engine.add("assertion", name, RefreshToken(""), until=expires + 2 * _SKEW, now=now):
-            return "was used before"
-        return None
+        spent = self._records.spend("assertion", name, seconds=expires + 2 * _SKEW - now)
+        return None if (await self._records.commit(spent)).done else "was used before"
 
 
 def _one_of(audience: object, ours: set[str]) -> bool:
@@ -180,169 +182,38 @@ def _invalid_client(sentence: str, *, basic: bool) -> OAuthError:
     return OAuthError("invalid_client", sentence, status=401, headers=headers)
 
 
-if TYPE_CHECKING:
-    from joserfc.jwk import ECKey
-
-
-#: The claim that names the grant.
-GRANT_CLAIM = "grant_id"
-_ALGORITHM = "ES256"
-_TYPE = "at+jwt"
-_SIGNING_SECONDS = 90 * 24 * 3600.0  # Keys are rotated each quarter, as is usual.
-_LONGEST = 8192  # Tokens issued here have about 1 KiB.
-_REMEMBERED = 1024  # Verified tokens kept, so that a signature is checked once: more than one server's active clients.
-
-
-class _KeyRecord(Struct, frozen=True):
-    jwk: dict[str, str]
-    signs_until: float
-
-
-class AccessTokens:
-    """Signs and verifies access tokens."""
-
-    def __init__(self, settings: IssuerSettings, store: RecordStore) -> None:
-        """Prepare; a key is generated when first needed."""
-        self._settings = settings
-        self._store = store
-        self._keys: dict[str, ECKey] = {}
-        #: Verified tokens by digest: principal, expiry and grant.
-        self._checked: dict[bytes, tuple[Principal, float, str]] = {}
-
-    # --- keys --------------------------------------------------------------------------------------------------------
-
-    async def published(self) -> dict[str, Any]:
-        """Return the public keys as a JWK set."""
-        await self._signing_key()
-        return {
-            "keys": [
-                {**self._key(kid, record).as_dict(private=False), "kid": kid, "use": "sig", "alg": _ALGORITHM}
-                for kid, record in await self._records()
-            ]
-        }
-
-    async def _records(self) -> list[tuple[str, _KeyRecord]]:
-        found = await self._store.engine.all("key", _KeyRecord, now=self._settings.clock())
-        return [(kid, record) for kid, record, _ in found]
-
-    async def _signing_key(self) -> tuple[str, ECKey]:
-        now = self._settings.clock()
-        for kid, record in await self._records():
-            if record.signs_until > now:
-                return kid, self._key(kid, record)
-        from joserfc.jwk import ECKey
-
-        made = ECKey.generate_key("P-256")
-        kid = made.thumbprint()
-        record = _KeyRecord(made.as_dict(private=True), now + _SIGNING_SECONDS)  # type: ignore[arg-type]
-        # Another process may have generated one too: both are published, and either works.
-        await self._store.engine.put(
-            "key", kid, record, until=record.signs_until + self._settings.lifetimes.access + 3600
-        )
-        return kid, self._key(kid, record)
-
-    def _key(self, kid: str, record: _KeyRecord) -> ECKey:
-        found = self._keys.get(kid)
-        if found is None:
-            from joserfc.jwk import ECKey
-
-            found = self._keys[kid] = ECKey.import_key(record.jwk)  # type: ignore[arg-type]
-        return found
-
-    # --- tokens ------------------------------------------------------------------------------------------------------
-
-    async def sign(self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...]) -> str:
-        """Sign an access token for a grant and some of its scopes."""
-        from joserfc import jwt
-
-        kid, key = await self._signing_key()
-        now = int(self._settings.clock())
-        claims = {
-            "iss": self._settings.issuer,
-            "sub": grant.subject,
-            "aud": grant.resource,
-            "client_id": grant.client_id,
-            "scope": " ".join(scopes),
-            "iat": now,
-            "exp": now + int(self._settings.lifetimes.access),
-            "jti": secrets.token_urlsafe(16),
-            GRANT_CLAIM: grant_id,
-        }
-        return jwt.encode({"alg": _ALGORITHM, "typ": _TYPE, "kid": kid}, claims, key, algorithms=[_ALGORITHM])
-
-    async def check(self, token: str, *, audience: str | None = None) -> Principal | None:
-        """Return the principal of a token; None if it is not ours, has another audience, expired or was revoked."""
-        if len(token) > _LONGEST or not token.isascii():
-            return None
-        name = hashlib.sha256(token.encode()).digest()
-        found = self._checked.get(name)
-        if found is None:
-            found = await self._read(token)
-            if found is None:
-                return None
-            if len(self._checked) >= _REMEMBERED:
-                self._checked.clear()
-            self._checked[name] = found
-        principal, until, grant_id = found
-        now = self._settings.clock()
-        meant = (principal.claims or {})["aud"]
-        if until <= now or meant not in ((audience,) if audience else self._settings.resources):
-            return None
-        return principal if await self._store.engine.has("grant", grant_id, now=now) else None
-
-    async def grant_of(self, token: str) -> tuple[str, str] | None:
-        """Return the grant and client of a token that was issued here, even if it has expired."""
-        claims = await self._claims(token) if len(token) <= _LONGEST and token.isascii() else None
-        return None if claims is None else (claims[GRANT_CLAIM], claims["client_id"])
-
-    async def _read(self, token: str) -> tuple[Principal, float, str] | None:
-        claims = await self._claims(token)
-        if claims is None:
-            return None
-        principal = Principal(
-            subject=claims["sub"],
-            issuer=claims["iss"],
-            client=claims["client_id"],
-            scopes=frozenset(claims["scope"].split()),
-            claims=claims,
-        )
-        return principal, float(claims["exp"]), claims[GRANT_CLAIM]
-
-    async def _claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token that one of our keys signed; else None."""
-        from joserfc import jws, jwt
-        from joserfc.errors import JoseError
-
-        try:
-            kid = jws.extract_compact(token.encode()).headers().get("kid")
-            record = await self._store.engine.get("key", str(kid), _KeyRecord, now=self._settings.clock())
-            if record is None:
-                return None
-            read = jwt.decode(token, self._key(str(kid), record), algorithms=[_ALGORITHM])
-        except (JoseError, ValueError):
-            return None
-        ours = read.header.get("typ") == _TYPE and read.claims.get("iss") == self._settings.issuer
-        return read.claims if ours else None
-
-
-log = logging.getLogger("trunkline.auth")
-
 # RFC 7636, 4.1.
 _VERIFIER = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
+RenewWithGrant = Callable[[str], Awaitable[Sequence[Step]]]
+#: How often a refresh is tried again if what it read was changed meanwhile: few ever do.
+_ATTEMPTS = 16
 
 
 class TokenEndpoint:
-    """Serves the token endpoint and the revocation endpoint."""
+    """Serves the token endpoint and the revocation endpoint.
+
+    A request reads what it needs and then commits once: what was used, the grant, and the next refresh token.
+    """
 
     def __init__(
-        self, settings: IssuerSettings, store: RecordStore, registry: ClientRegistry, *, tokens: AccessTokens
+        self,
+        settings: IssuerSettings,
+        records: Records,
+        registry: ClientRegistry,
+        *,
+        tokens: AccessTokens,
+        renew_with_grant: RenewWithGrant,
     ) -> None:
-        """Use the settings, store and clients of the server."""
+        """Use the settings, records and clients of the server.
+
+        ``renew_with_grant`` returns the steps that renew what else belongs to a grant.
+        """
         self._settings = settings
-        self._store = store
+        self._records = records
         self._registry = registry
         self._tokens = tokens
-        self._clients = ClientAuthentication(settings, store, registry)
+        self._renew_with_grant = renew_with_grant
+        self._clients = ClientAuthentication(settings, records, registry)
         self._kinds = {
             "authorization_code": self._by_code,
             "refresh_token": self._by_refresh_token,
@@ -363,7 +234,6 @@ class TokenEndpoint:
         if form["grant_type"] not in client.grant_types:
             raise OAuthError("unauthorized_client", "The client may not use this grant_type")
         answer = await kind(client, form)
-        await self._registry.used(client)
         await exchange.answer_json(200, answer, headers=(("cache-control", "no-store"), ("pragma", "no-cache")))
 
     async def revoke(self, exchange: OAuthExchange) -> None:
@@ -377,68 +247,101 @@ class TokenEndpoint:
         token = form.get("token")
         if token is None:
             raise OAuthError("invalid_request", "token is missing")
-        refresh = await self._store.engine.get("refresh", digest(token), RefreshToken, now=self._settings.clock())
+        refresh = await self._records.get("refresh", digest(token), RefreshToken)
         if refresh is not None:
-            grant_id = refresh.grant_id
+            grant_id = refresh.record.grant_id
         else:
             known = await self._tokens.grant_of(token)
             grant_id = known[0] if known is not None else ""
-        grant = await self._store.engine.get("grant", grant_id, TokenGrant, now=self._settings.clock())
-        if grant is not None and grant.client_id == client.client_id:
+        grant = await self._records.get("grant", grant_id, TokenGrant)
+        if grant is not None and grant.record.client_id == client.client_id:
             await self.end(grant_id)
         await exchange.answer(200, [])
 
     async def end(self, grant_id: str) -> None:
         """Revoke a grant with all its tokens."""
-        # Another worker may be storing the grant just now: it must not come back.
-        until = self._settings.clock() + self._settings.lifetimes.access
-        await self._store.engine.revoke("grant", grant_id, until=until)
-        await self._store.engine.drop("upstream", grant_id)
+        await self._records.commit(*self._records.revoke(grant_id))
 
     # --- the grant types ---------------------------------------------------------------------------------------------
 
     async def _by_code(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
-        now, name = self._settings.clock(), digest(form.get("code", ""))
-        code = await self._store.engine.get("code", name, AuthorizationCode, now=now)
-        if code is None or code.client_id != client.client_id:
+        name = digest(form.get("code", ""))
+        stored = await self._records.get("code", name, AuthorizationCode)
+        if stored is None or stored.record.client_id != client.client_id:
             raise OAuthError("invalid_grant", "The code is unknown or has expired")
-        if not await self._store.engine.use("code", name):
-            log.warning("an authorization code was used twice: its tokens are revoked")
-            await self.end(code.grant_id)
-            raise OAuthError("invalid_grant", "The code has already been used")
-        if code.until <= now or code.until - self._settings.lifetimes.code < self._store.engine.known_since:
-            raise OAuthError("invalid_grant", "The code is unknown or has expired")
-        if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
-            raise OAuthError("invalid_grant", "redirect_uri differs from the authorization request")
-        if not _verifies(form.get("code_verifier", ""), code.challenge):
-            raise OAuthError("invalid_grant", "code_verifier does not match the code_challenge")
-        self._check_resource(form, code.resource)
-        grant = TokenGrant(subject=code.subject, client_id=code.client_id, resource=code.resource, scopes=code.scopes)
+        code = stored.record
         lifetimes = self._settings.lifetimes
+        # Stored longer than it is valid, so that a second use is detected.
+        used = self._records.put("code", name, replace(code, used=True), seconds=lifetimes.access, old=stored.value)
+        fault = await self._code_fault(code, form)
+        if fault is not None:
+            # A code that was presented wrongly is used up too: whoever has it may be guessing.
+            if code.used or not (await self._records.commit(used)).done:
+                await self._reused_code(code)
+            raise fault
+        grant = TokenGrant(subject=code.subject, client_id=code.client_id, resource=code.resource, scopes=code.scopes)
         refreshes = "refresh_token" in client.grant_types
-        until = now + (lifetimes.refresh if refreshes else lifetimes.access)
-        if not await self._store.engine.add("grant", code.grant_id, grant, until=until, now=now):
-            # The same code was used meanwhile, which revoked the grant.
-            raise OAuthError("invalid_grant", "The code has already been used")
-        return await self._answer(code.grant_id, grant, grant.scopes, refreshes=refreshes)
+        seconds = lifetimes.refresh if refreshes else lifetimes.access
+        answer, steps = await self._issue(code.grant_id, grant, grant.scopes, refreshes=refreshes)
+        stored_grant = self._records.add("grant", code.grant_id, grant, seconds=seconds)
+        if not (await self._records.commit(used, stored_grant, *steps, *self._registry.renewal(client))).done:
+            await self._reused_code(code)
+        return answer
+
+    async def _code_fault(self, code: AuthorizationCode, form: Mapping[str, str]) -> OAuthError | None:
+        """Return why a code must not be exchanged."""
+        if code.used:
+            return OAuthError("invalid_grant", "The code has already been used")
+        generation = (await self._records.ready()).generation
+        if code.until <= self._settings.clock() or code.generation != generation:
+            return OAuthError("invalid_grant", "The code is unknown or has expired")
+        if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
+            return OAuthError("invalid_grant", "redirect_uri differs from the authorization request")
+        if not _verifies(form.get("code_verifier", ""), code.challenge):
+            return OAuthError("invalid_grant", "code_verifier does not match the code_challenge")
+        return self._resource_fault(form, code.resource)
+
+    async def _reused_code(self, code: AuthorizationCode) -> NoReturn:
+        log.warning("an authorization code was used twice: its tokens are revoked")
+        await self.end(code.grant_id)
+        raise OAuthError("invalid_grant", "The code has already been used")
 
     async def _by_refresh_token(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
-        now, name = self._settings.clock(), digest(form.get("refresh_token", ""))
-        refresh = await self._store.engine.get("refresh", name, RefreshToken, now=now)
-        grant = (
-            None if refresh is None else await self._store.engine.get("grant", refresh.grant_id, TokenGrant, now=now)
-        )
-        if refresh is None or grant is None or grant.client_id != client.client_id:
-            raise OAuthError("invalid_grant", "The refresh token is unknown, has expired or was revoked")
-        scopes = _narrowed(grant, form.get("scope"))
-        self._check_resource(form, grant.resource)
-        if not await self._store.engine.use("refresh", name):
+        name = digest(form.get("refresh_token", ""))
+        for _ in range(_ATTEMPTS):
+            refresh = await self._records.get("refresh", name, RefreshToken)
+            grant_id = "" if refresh is None else refresh.record.grant_id
+            grant = None if refresh is None else await self._records.get("grant", grant_id, TokenGrant)
+            if refresh is None or grant is None or grant.record.client_id != client.client_id:
+                raise OAuthError("invalid_grant", "The refresh token is unknown, has expired or was revoked")
+            scopes = _narrowed(grant.record, form.get("scope"))
+            if fault := self._resource_fault(form, grant.record.resource):
+                raise fault
+            await self._check_unused(refresh.record)
+            answer, steps = await self._issue(grant_id, grant.record, scopes, refreshes=True)
+            renewal = await self._renewal(name, refresh, grant)
+            if (await self._records.commit(*renewal, *steps, *self._registry.renewal(client))).done:
+                return answer
+            # The token was used, or the grant changed, since they were read: read them again.
+        raise StoreUnavailable("a grant is being changed by too many requests at once")
+
+    async def _check_unused(self, refresh: RefreshToken) -> None:
+        if refresh.used:
             log.warning("a refresh token was used twice: all tokens of its grant are revoked")
             await self.end(refresh.grant_id)
             raise OAuthError("invalid_grant", "The refresh token has already been used; the user must approve again")
-        for kind in ("grant", "upstream"):
-            await self._store.engine.extend(kind, refresh.grant_id, now + self._settings.lifetimes.refresh)
-        return await self._answer(refresh.grant_id, grant, scopes, refreshes=True)
+        if refresh.generation != (await self._records.ready()).generation:
+            # The store lost writes, perhaps the one that marked this token as used.
+            raise OAuthError("invalid_grant", "The refresh token is of no use any more; the user must approve again")
+
+    async def _renewal(self, name: str, refresh: Stored[RefreshToken], grant: Stored[TokenGrant]) -> list[Step]:
+        """Return the steps that use a refresh token and renew its grant, if neither has changed."""
+        put, seconds, grant_id = self._records.put, self._settings.lifetimes.refresh, refresh.record.grant_id
+        steps: list[Step] = [
+            put("refresh", name, replace(refresh.record, used=True), seconds=seconds, old=refresh.value),
+            put("grant", grant_id, grant.record, seconds=seconds, old=grant.value),
+        ]
+        return [*steps, *await self._renew_with_grant(grant_id)]
 
     async def _by_itself(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         if client.is_public:
@@ -453,15 +356,18 @@ class TokenEndpoint:
             resource=resource,
             scopes=requested_scopes(self._settings, client, form.get("scope")),
         )
-        now, grant_id = self._settings.clock(), new_secret()
-        await self._store.engine.add("grant", grant_id, grant, until=now + self._settings.lifetimes.access, now=now)
-        return await self._answer(grant_id, grant, grant.scopes, refreshes=False)
+        grant_id = new_secret()
+        answer, steps = await self._issue(grant_id, grant, grant.scopes, refreshes=False)
+        added = self._records.add("grant", grant_id, grant, seconds=self._settings.lifetimes.access)
+        await self._records.commit(added, *steps)
+        return answer
 
     # --- shared by the grant types -----------------------------------------------------------------------------------
 
-    async def _answer(
+    async def _issue(
         self, grant_id: str, grant: TokenGrant, scopes: tuple[str, ...], *, refreshes: bool
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], Sequence[Step]]:
+        """Return the response with new tokens, and the steps that make them valid."""
         answer: dict[str, Any] = {
             "access_token": await self._tokens.sign(grant_id, grant, scopes),
             "token_type": "Bearer",
@@ -469,15 +375,16 @@ class TokenEndpoint:
         }
         if scopes:
             answer["scope"] = " ".join(scopes)
-        if refreshes:
-            refresh = answer["refresh_token"] = new_secret()
-            until = self._settings.clock() + self._settings.lifetimes.refresh
-            await self._store.engine.put("refresh", digest(refresh), RefreshToken(grant_id), until=until)
-        return answer
+        if not refreshes:
+            return answer, ()
+        refresh = answer["refresh_token"] = new_secret()
+        record = RefreshToken(grant_id=grant_id, generation=(await self._records.ready()).generation)
+        return answer, [self._records.put("refresh", digest(refresh), record, seconds=self._settings.lifetimes.refresh)]
 
-    def _check_resource(self, form: Mapping[str, str], granted: str) -> None:
+    def _resource_fault(self, form: Mapping[str, str], granted: str) -> OAuthError | None:
         if "resource" in form and self._settings.resource(form["resource"]) != granted:
-            raise OAuthError("invalid_target", "resource differs from the approved one")
+            return OAuthError("invalid_target", "resource differs from the approved one")
+        return None
 
 
 def _verifies(verifier: str, challenge: str) -> bool:

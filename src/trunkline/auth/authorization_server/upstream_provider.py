@@ -1,19 +1,13 @@
-"""The identity provider behind an OAuth proxy.
+"""The identity provider behind an OAuth proxy: the login URL, the code exchange, the user's identity, refreshing.
 
-The login URL, the code exchange, the user's identity, and the encryption of its tokens. The tokens are stored
-encrypted and no client ever sees one. The key comes from outside the store (``storage_key=``, else
-``client_secret=``, else a private key file beside the store), since a store that held its own key would reveal the
-tokens with the first copy of its file: a backup, a volume, a support ticket.
+How its tokens are stored is in ``upstream_tokens``.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import secrets
-import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -21,20 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.authorization_server.clients import add_query_parameters
-from trunkline.auth.authorization_server.storage import new_secret
-from trunkline.errors import AuthError, ConfigError, LinkError
+from trunkline.auth.authorization_server.upstream_tokens import UpstreamTokens
+from trunkline.errors import AuthError, LinkError
 
-__all__ = [
-    "EncryptedTokens",
-    "IdentifyUser",
-    "StorageSecrets",
-    "UpstreamDenied",
-    "UpstreamProvider",
-    "UpstreamSettings",
-    "UpstreamTokens",
-    "check_storage_key",
-    "find_storage_secrets",
-]
+__all__ = ["IdentifyUser", "UpstreamDenied", "UpstreamProvider", "UpstreamSettings"]
 
 #: Returns the subject of our tokens, given the provider's token response.
 IdentifyUser = Callable[[Mapping[str, Any]], Awaitable[str] | str]
@@ -62,20 +46,6 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     basic: bool = False
 
 
-class UpstreamTokens(Struct, frozen=True, omit_defaults=True):
-    """The provider's tokens and their expiry."""
-
-    access_token: str
-    until: float
-    refresh_token: str | None = None
-
-
-class EncryptedTokens(Struct, frozen=True):
-    """Encrypted tokens, as stored."""
-
-    data: bytes
-
-
 class UpstreamProvider:
     """A client of the provider."""
 
@@ -87,23 +57,11 @@ class UpstreamProvider:
         fetcher: Any,
         clock: Callable[[], float],
     ) -> None:
-        """Prepare; before tokens are stored, `use_keys` must be called."""
+        """Prepare; nothing is connected yet."""
         self.settings = settings
         self._identify = identify
         self._fetcher = fetcher
         self._clock = clock
-        self._salt = ""
-        self._keys: list[bytes] = []
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether tokens can be encrypted."""
-        return bool(self._keys)
-
-    def use_keys(self, storage_secrets: Sequence[str], *, salt: str) -> None:
-        """Encrypt tokens with keys that are derived from secrets and a salt: the first, while all of them decrypt."""
-        self._salt = salt
-        self._keys = [self._derived(each) for each in storage_secrets]
 
     # --- signing in --------------------------------------------------------------------------------------------------
 
@@ -229,137 +187,3 @@ class UpstreamProvider:
         """Close the HTTP client."""
         if self._fetcher is not None:
             await self._fetcher.aclose()
-
-    # --- encryption --------------------------------------------------------------------------------------------------
-
-    def _derived(self, secret: str) -> bytes:
-        return hashlib.scrypt(secret.encode(), salt=self._salt.encode(), n=2**10, r=8, p=1, dklen=32)
-
-    def seal(self, grant_id: str, tokens: UpstreamTokens) -> EncryptedTokens:
-        """Encrypt tokens, bound to their grant."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        nonce = secrets.token_bytes(12)
-        return EncryptedTokens(
-            nonce + AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(tokens), grant_id.encode())
-        )
-
-    def unseal(self, grant_id: str, sealed: EncryptedTokens) -> UpstreamTokens | None:
-        """Decrypt tokens; return None if they were encrypted with another key or for another grant."""
-        found = (self._opened(key, grant_id, sealed) for key in self._keys)
-        return next((tokens for tokens in found if tokens is not None), None)
-
-    def resealed(self, grant_id: str, sealed: EncryptedTokens, *, without_secret: bool) -> EncryptedTokens | None:
-        """Encrypt tokens again that were encrypted with an older key; return None if there is nothing to do.
-
-        ``without_secret`` tries the key of versions that derived it from the store alone for a public client.
-        """
-        older = [*self._keys[1:], *([self._derived("")] if without_secret else [])]
-        if not older or self._opened(self._keys[0], grant_id, sealed) is not None:
-            return None
-        found = (self._opened(key, grant_id, sealed) for key in older)
-        tokens = next((tokens for tokens in found if tokens is not None), None)
-        return None if tokens is None else self.seal(grant_id, tokens)
-
-    @staticmethod
-    def _opened(key: bytes, grant_id: str, sealed: EncryptedTokens) -> UpstreamTokens | None:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        try:
-            data = AESGCM(key).decrypt(sealed.data[:12], sealed.data[12:], grant_id.encode())
-        except InvalidTag:
-            return None
-        return msgspec.json.decode(data, type=UpstreamTokens)
-
-
-_SHORTEST = 32  # As many characters as 128 bits of hexadecimal digits.
-_LONGEST = 4096  # A key file has one line; what follows is not read.
-_NEW_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-
-
-class StorageSecrets(Struct, frozen=True):
-    """The secrets that encrypt provider tokens."""
-
-    #: The first one encrypts; all are tried for decryption.
-    secrets: tuple[str, ...]
-    #: The key file was just created, so tokens in the store were encrypted by a version without key files.
-    new_file: bool = False
-
-
-def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: str | None, store: str) -> StorageSecrets:
-    """Return the secrets for a store: the configured ones, the client's, or that of the key file, created if missing.
-
-    Raises:
-        ConfigError: a given key is too short, or the key file cannot be used; the message says what to do.
-    """
-    if given is not None:
-        return StorageSecrets(check_storage_key(given))
-    if client_secret:
-        return StorageSecrets((client_secret,))
-    if store == ":memory:":
-        return StorageSecrets((new_secret(),))
-    path = f"{store}.key"
-    try:
-        made = _make(path)
-        return StorageSecrets((_read(path),), new_file=made)
-    except OSError as problem:
-        raise ConfigError(
-            f"cannot use the key file {path!r} ({problem.strerror}), which encrypts the provider's tokens if there is "
-            f"no client_secret=. Make its folder writable, or set storage_key= (generate one with: {_NEW_KEY})"
-        ) from problem
-
-
-def check_storage_key(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the configured keys.
-
-    Raises:
-        ConfigError: there is none, or the first one is too short.
-    """
-    keys = (given,) if isinstance(given, str) else tuple(given)
-    if not keys or any(not isinstance(key, str) or len(key) < _SHORTEST for key in keys[:1]):
-        raise ConfigError(f"storage_key= needs at least {_SHORTEST} characters; generate one with: {_NEW_KEY}")
-    return keys
-
-
-def _make(path: str) -> bool:
-    """Create the key file if there is none; return True if this process created it.
-
-    It is written under another name and then linked, so that no process sees a partial file, and of two processes
-    one wins.
-    """
-    if os.path.lexists(path):
-        return False
-    draft = f"{path}.{new_secret()[:8]}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{new_secret()}\n")
-            file.flush()
-            os.fsync(descriptor)
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(draft)
-    return True
-
-
-def _read(path: str) -> str:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            raise ConfigError(
-                f"the key file {path!r} can be read by other users: run chmod 600 {path}. If it may have been read, "
-                f"delete it instead: a new key is generated, and users must sign in again"
-            )
-        text = os.read(descriptor, _LONGEST).decode("utf-8", "replace").strip()
-    finally:
-        os.close(descriptor)
-    if len(text) < _SHORTEST:
-        raise ConfigError(
-            f"the key file {path!r} contains no key: restore it from a backup, or delete it: a new key is generated, "
-            f"and users must sign in again"
-        )
-    return text

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 if TYPE_CHECKING:
-    from trunkline.store.interface import Store
+    from trunkline.auth.authorization_server.storage import Records
 
 __all__ = ["App", "OAuthError", "OAuthExchange", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
 
@@ -221,27 +221,17 @@ def _parameters(raw: bytes) -> dict[str, str]:
     return {name: value for name, value in pairs if value}
 
 
-_REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addresses have to wait.
-
-
 class RateLimiter:
-    """Counts events by key, and reports when there are too many: in this process, or over all workers."""
+    """Counts events by key over all workers, and reports when there are too many."""
 
-    __slots__ = ("_clock", "_counts", "_most", "_name", "_seconds", "_store", "_window")
+    __slots__ = ("_most", "_name", "_records", "_seconds")
 
-    def __init__(self, name: str, most: int, seconds: float, *, clock: Callable[[], float]) -> None:
+    def __init__(self, records: Records, name: str, *, most: int, seconds: float) -> None:
         """Allow ``most`` events in ``seconds`` seconds; ``name`` says of what."""
+        self._records = records
         self._name = name
-        self._store: Store | None = None
         self._most = most
         self._seconds = seconds
-        self._clock = clock
-        self._window = -1
-        self._counts: dict[str, int] = {}
-
-    def share(self, store: Store) -> None:
-        """Count in a store, for all workers."""
-        self._store = store
 
     async def count(self, key: str) -> int:
         """Count an event; return the seconds to wait if the limit is exceeded, else 0.
@@ -249,31 +239,13 @@ class RateLimiter:
         Raises:
             StoreUnavailable: the events of all workers cannot be counted now.
         """
-        if self._store is not None:
-            rate = self._most / self._seconds
-            return math.ceil(await self._store.admit(self._key(key), rate=rate, burst=self._most))
-        spent = self._current().get(key, 0) + 1
-        if len(self._counts) < _REMEMBERED or key in self._counts:
-            self._counts[key] = spent
-        return self._wait() if spent > self._most or key not in self._counts else 0
+        wait = await self._records.admit(self._counter(key), most=self._most, seconds=self._seconds)
+        return math.ceil(wait)
 
     async def forgive(self, key: str) -> None:
         """Reset the count of a key."""
-        self._counts.pop(key, None)
-        if self._store is not None:
-            await self._store.delete(self._key(key))
+        await self._records.forgive(self._counter(key))
 
-    def _key(self, key: str) -> str:
+    def _counter(self, key: str) -> str:
         # Names and addresses of users are not stored.
-        return f"oauth:{self._name}:{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:32]}"
-
-    def _current(self) -> dict[str, int]:
-        window = int(self._clock() // self._seconds)
-        if window != self._window:
-            self._window = window
-            self._counts.clear()
-        return self._counts
-
-    def _wait(self) -> int:
-        """Return the rest of the window, in whole seconds."""
-        return max(1, math.ceil((self._window + 1) * self._seconds - self._clock()))
+        return f"{self._name}:{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:32]}"

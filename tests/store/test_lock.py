@@ -8,8 +8,8 @@ import pytest
 
 from tests.store.conftest import Workers, own_redis, shared_redis, workers
 from tests.store.redis_server import RedisServer, needs_redis
-from trunkline.auth.sharing import StoreLock
 from trunkline.errors import StoreUnavailable
+from trunkline.store.lock import StoreLock
 from trunkline.store.redis import RedisEngine
 
 __all__ = ["own_redis", "shared_redis", "workers"]
