@@ -161,9 +161,7 @@ def test_the_official_client_logs_in_at_our_authorization_server(revision: str) 
 async def test_tokens_of_another_server_are_verified_by_the_keys_it_publishes(revision: str) -> None:
     issuing, port, person = free_port(), free_port(), Person()
     issuer, url = f"http://127.0.0.1:{issuing}", f"http://127.0.0.1:{port}/mcp"
-    issues = AuthorizationServer(
-        issuer=issuer, scopes=["books:read", "books:write"], resource=url, auto_approve="ada"
-    )
+    issues = AuthorizationServer(issuer=issuer, scopes=["books:read", "books:write"], resource=url, auto_approve="ada")
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(Server("issuer", auth=issues), issuing))
         await stack.enter_async_context(served(books(JWTVerifier(issuer=issuer, audience=url)), port))
