@@ -223,11 +223,11 @@ async def test_nothing_readable_is_stored() -> None:
     contents = MemoryContents(now=Clock(), random=os.urandom)
     server = shared(MemoryEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
-    stored = b"\n".join([*(value for value, _ in contents.values.values()), *map(str.encode, contents.values)])
+    stored = b"\n".join([*(value for _, _, value in contents.tables.values.values()), *map(str.encode, contents.tables.values)])
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
     assert [each for each in secrets if each.encode() in stored] == []
     assert client.encode() in stored
-    assert len(contents.values) > 5
+    assert len(contents.tables.values) > 5
 
 
 async def test_records_stay_readable_while_keys_rotate() -> None:
@@ -256,7 +256,7 @@ async def test_a_chosen_file_stays_in_use(tmp_path: Any, caplog: pytest.LogCaptu
     server = make_server(contents=str(tmp_path / "auth.db"), clock=Clock())
     server._share(MemoryEngine(contents), value_seal())
     await tokens((server, server))
-    assert (contents.values, (tmp_path / "auth.db").exists()) == ({}, True)
+    assert (contents.tables.values, (tmp_path / "auth.db").exists()) == ({}, True)
     assert "is a file of this machine" in caplog.text
     await server.aclose()
 

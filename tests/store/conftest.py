@@ -1,25 +1,27 @@
-"""The stores that the tests of the interface run on: in memory, through a local socket, on a real redis-server."""
+"""The engines that the tests of the interface run on: in memory, in an SQLite file, on a real redis-server."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pytest
 
 from tests.store.redis_server import RedisServer, needs_redis, redis_server
 from trunkline.store.interface import Store
-from trunkline.store.local import LocalEngine, serve_store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 
 #: Connects so many workers to one new store.
-Workers = Callable[[int], AbstractAsyncContextManager[list[Store]]]
+Workers: TypeAlias = Callable[[int], AbstractAsyncContextManager[list[Store]]]
+#: Makes one worker's engine of a new store, for a name.
+MakeEngine: TypeAlias = Callable[[str], Store]
 
 
 @pytest.fixture(scope="session")
@@ -36,51 +38,56 @@ def own_redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "local", pytest.param("redis", marks=needs_redis)])
-def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
+def memory_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines in memory."""
+    contents = MemoryContents(now=time.time, random=os.urandom)
+    return lambda name: MemoryEngine(contents)
+
+
+def sqlite_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines on a file."""
+    from trunkline.store import sqlite
+
+    engine: Any = sqlite.SqliteEngine
+    path: Path = request.getfixturevalue("tmp_path") / "store.db"
+    return lambda name: engine(path, name=name)  # type: ignore[no-any-return]
+
+
+def redis_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines on a redis-server."""
+    from trunkline.store.redis import RedisEngine
+
+    url = request.getfixturevalue("shared_redis").url
+    return lambda name: RedisEngine(url, name=name)
+
+
+#: Every engine passes every test that uses ``workers``.
+ENGINES: Mapping[str, tuple[Callable[[pytest.FixtureRequest], MakeEngine], tuple[pytest.MarkDecorator, ...]]] = (
+    MappingProxyType(
+        {
+            "memory": (memory_engine, ()),
+            **({"sqlite": (sqlite_engine, ())} if find_spec("trunkline.store.sqlite") else {}),
+            "redis": (redis_engine, (needs_redis,)),
+        }
+    )
+)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in ENGINES.items()])
+def workers(request: pytest.FixtureRequest) -> Workers:
     """Connect so many workers to one new store."""
-    if request.param == "local":
-        return lambda count: local_workers(count, tmp_path / "store")
-    if request.param == "memory":
-        contents = MemoryContents(now=time.time, random=os.urandom)
-
-        def make(name: str) -> Store:
-            return MemoryEngine(contents)
-    else:
-        from trunkline.store.redis import RedisEngine
-
-        url = request.getfixturevalue("shared_redis").url
-
-        def make(name: str) -> Store:
-            return RedisEngine(url, name=name)
+    make = ENGINES[request.param][0](request)
 
     @asynccontextmanager
     async def connect(count: int) -> AsyncIterator[list[Store]]:
         name = f"test {{{uuid4().hex}}}"
-        connected = [make(name) for _ in range(count)]
-        for each in connected:
-            await each.connect()
+        engines = [make(name) for _ in range(count)]
+        for engine in engines:
+            await engine.connect()
         try:
-            yield connected
+            yield engines
         finally:
-            for each in connected:
-                await each.aclose()
+            for engine in engines:
+                await engine.aclose()
 
     return connect
-
-
-@asynccontextmanager
-async def local_workers(count: int, path: Path) -> AsyncIterator[list[Store]]:
-    """Connect workers to a store behind a socket."""
-    contents = MemoryContents(now=time.time, random=os.urandom)
-    server = await asyncio.start_unix_server(partial(serve_store, contents), path)
-    made = [LocalEngine(lambda: asyncio.open_unix_connection(path), name="test") for _ in range(count)]
-    connected: list[Store] = [*made]
-    try:
-        for each in connected:
-            await each.connect()
-        yield connected
-    finally:
-        for each in connected:
-            await each.aclose()
-        server.close()

@@ -280,11 +280,11 @@ async def test_an_outcome_that_was_lost_before_the_queue_followed_is_stored_agai
     store = Failing(MemoryEngine(contents))
     backend = StoreTaskBackend(store, now=time.time, lease=LEASE)
     await backend.create(record(), NO_LIMITS)
-    kept = dict(contents.values)
+    kept = dict(contents.tables.values)
     store.fail["finish"] = 1
     await backend.update("one", ended)
     # A failover to a replica that has not received the outcome.
-    contents.values["task:one"] = kept["task:one"]
+    contents.tables.values["task:one"] = kept["task:one"]
     await backend._renew()
     found = await backend.get("one")
     assert found is not None

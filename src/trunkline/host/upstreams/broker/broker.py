@@ -53,7 +53,7 @@ from trunkline.host.upstreams.supervision.state import UpstreamState
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Incoming, Message, Notification, Outbound
-from trunkline.store.local import SWEEP_SECONDS, is_own_peer, pack_frame, read_frame, serve_store
+from trunkline.store.local import is_own_peer, pack_frame, read_frame, serve_store
 from trunkline.store.memory import MemoryContents
 from trunkline.transports.link import Link
 from trunkline.transports.pipes import PipeLink
@@ -246,7 +246,6 @@ class Broker:
             listener.setblocking(False)
             started()
             self._spawn(self._follow_states())
-            self._spawn(self._sweep())
             loop = asyncio.get_running_loop()
             while True:
                 connection, _ = await loop.sock_accept(listener)
@@ -271,11 +270,6 @@ class Broker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_log_failure)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self._contents.sweep()
 
     # --- connections -------------------------------------------------------------------------------------------------
 
