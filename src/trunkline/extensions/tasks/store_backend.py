@@ -126,7 +126,8 @@ class StoreTaskBackend:
     async def create(self, record: TaskRecord, limits: TaskLimits) -> None:
         """Store a new task, leased to its runner."""
         store, ticket = self.store, _ticket(record)
-        entry = await store.enqueue(_QUEUE, msgspec.msgpack.encode(ticket), holder=record.runner)
+        entry = record.id
+        await store.enqueue(_QUEUE, entry, msgspec.msgpack.encode(ticket), holder=record.runner)
         unfinished = _unfinished(ticket)
         into = {
             unfinished: IndexLimits(members=limits.per_caller),
@@ -420,7 +421,7 @@ class StoreTaskBackend:
             # The worker that took the entry will change the record, or let it go. If neither happens in time, the queue
             # has lost the entry.
             if self._now() - held.lost_at >= self.lease:
-                held.entry = await self.store.enqueue(_QUEUE, msgspec.msgpack.encode(held.ticket), holder=name)
+                await self.store.enqueue(_QUEUE, held.entry, msgspec.msgpack.encode(held.ticket), holder=name)
                 held.lost_at = None
             return
         runner.held.pop(id, None)
