@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
@@ -40,8 +41,8 @@ def own_redis() -> Iterator[RedisServer]:
 
 def memory_engine(request: pytest.FixtureRequest) -> MakeEngine:
     """Return what makes engines in memory."""
-    contents = MemoryContents(now=time.time, random=os.urandom)
-    return lambda name: MemoryEngine(contents)
+    stores: defaultdict[str, MemoryContents] = defaultdict(lambda: MemoryContents(now=time.time, random=os.urandom))
+    return lambda name: MemoryEngine(stores[name])
 
 
 def sqlite_engine(request: pytest.FixtureRequest) -> MakeEngine:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from trunkline.store.interface import Delivery
 
@@ -36,6 +36,10 @@ class LeasedQueue:
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._leased) + len(self._free)
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the ids of all entries."""
+        return chain(self._leased, self._free)
 
     def size(self, id: str) -> int | None:
         """Return how many bytes an entry has; None if there is none."""
