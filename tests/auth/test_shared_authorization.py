@@ -215,11 +215,11 @@ async def test_nothing_readable_is_stored() -> None:
     contents = memory(Clock())
     server = shared(PublicEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
-    stored = b"\n".join([*(value for value, _ in contents.values.values()), *map(str.encode, contents.values)])
+    stored = b"\n".join([*(value for _, _, value in contents.tables.values.values()), *map(str.encode, contents.tables.values)])
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
     assert [each for each in secrets if each.encode() in stored] == []
     assert client.encode() in stored
-    assert len(contents.values) > 5
+    assert len(contents.tables.values) > 5
 
 
 async def test_records_stay_readable_while_keys_rotate() -> None:
@@ -253,7 +253,7 @@ async def test_a_chosen_file_stays_in_use(tmp_path: Path, caplog: pytest.LogCapt
     server = make_server(store=FileEngine(tmp_path / "auth.db"))
     server._share(server_store(PublicEngine(contents)))
     await tokens((server, server))
-    assert (contents.values, len(written(tmp_path)) > 0) == ({}, True)
+    assert (contents.tables.values, len(written(tmp_path)) > 0) == ({}, True)
     assert caplog.text.count("is a file of this machine") == 1
     await server.aclose()
 

@@ -18,6 +18,7 @@ from trunkline.extensions.tasks import record, store_backend
 from trunkline.extensions.tasks.store_backend import StoreTaskBackend
 from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
+from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
@@ -162,9 +163,9 @@ def _state_overwritten(replace: Replace) -> None:
 def _limits_per_worker(replace: Replace) -> None:
     """Each worker counts for itself."""
 
-    async def admit_here(self: Any, key: str, *, rate: float, burst: int) -> float:
+    async def admit_here(self: Any, key: str, *, rate: float, burst: int, cost: int = 1) -> float:
         own = vars(self).setdefault("_own", MemoryEngine(MemoryContents(now=self._engine.contents.now, random=bytes)))
-        wait: float = await own.admit(key, rate=rate, burst=burst)
+        wait: float = await own.admit(key, rate=rate, burst=burst, cost=cost)
         if wait == 0.0:
             self._engine.admitted.append(self._loop.time())
         return wait
@@ -174,14 +175,16 @@ def _limits_per_worker(replace: Replace) -> None:
 
 def _tasks_without_fencing(replace: Replace) -> None:
     """A task is changed without a look whether another worker has changed it meanwhile."""
-    compare = SimulatedStore.replace
+    commit = SimulatedStore.commit
 
-    async def put(self: Any, key: str, old: bytes, new: bytes, *, ttl: float) -> bool:
-        if key.startswith("task:"):
-            return await self.put(key, new, ttl=ttl)  # type: ignore[no-any-return]
-        return await compare(self, key, old, new, ttl=ttl)
+    async def without_conditions(self: Any, *steps: Step) -> Commit:
+        unconditional = (
+            step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
+            for step in steps
+        )
+        return await commit(self, *unconditional)
 
-    replace(SimulatedStore, "replace", put)
+    replace(SimulatedStore, "commit", without_conditions)
 
 
 def _leases_ignored(replace: Replace) -> None:

@@ -1,12 +1,15 @@
-"""The stores that the tests of the interface run on: in memory, in an SQLite file, on a real redis-server."""
+"""The engines that the tests of the interface run on: in memory, in an SQLite file, on a real redis-server."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -17,7 +20,9 @@ from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.sqlite import SqliteEngine
 
 #: Connects so many workers to one new store.
-Workers = Callable[[int], AbstractAsyncContextManager[list[Store]]]
+Workers: TypeAlias = Callable[[int], AbstractAsyncContextManager[list[Store]]]
+#: Makes one worker's engine of a new store, for a name.
+MakeEngine: TypeAlias = Callable[[str], Store]
 
 
 @pytest.fixture(scope="session")
@@ -34,36 +39,53 @@ def own_redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=needs_redis)])
-def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Workers:
+def memory_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines in memory."""
+    stores: defaultdict[str, MemoryContents] = defaultdict(lambda: MemoryContents(now=time.time, random=os.urandom))
+    return lambda name: MemoryEngine(stores[name])
+
+
+def sqlite_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines on a file."""
+    path: Path = request.getfixturevalue("tmp_path") / "store.db"
+    return lambda name: SqliteEngine(path, name=name)
+
+
+def redis_engine(request: pytest.FixtureRequest) -> MakeEngine:
+    """Return what makes engines on a redis-server."""
+    from trunkline.store.redis import RedisEngine
+
+    url = request.getfixturevalue("shared_redis").url
+    return lambda name: RedisEngine(url, name=name)
+
+
+#: Every engine passes every test that uses ``workers``.
+ENGINES: Mapping[str, tuple[Callable[[pytest.FixtureRequest], MakeEngine], tuple[pytest.MarkDecorator, ...]]] = (
+    MappingProxyType(
+        {
+            "memory": (memory_engine, ()),
+            "sqlite": (sqlite_engine, ()),
+            "redis": (redis_engine, (needs_redis,)),
+        }
+    )
+)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in ENGINES.items()])
+def workers(request: pytest.FixtureRequest) -> Workers:
     """Connect so many workers to one new store."""
-    if request.param == "memory":
-        contents = MemoryContents(now=time.time, random=os.urandom)
-
-        def make(name: str) -> Store:
-            return MemoryEngine(contents)
-    elif request.param == "sqlite":
-
-        def make(name: str) -> Store:
-            return SqliteEngine(tmp_path / "store.db", name=name)
-    else:
-        from trunkline.store.redis import RedisEngine
-
-        url = request.getfixturevalue("shared_redis").url
-
-        def make(name: str) -> Store:
-            return RedisEngine(url, name=name)
+    make = ENGINES[request.param][0](request)
 
     @asynccontextmanager
     async def connect(count: int) -> AsyncIterator[list[Store]]:
         name = f"test {{{uuid4().hex}}}"
-        connected = [make(name) for _ in range(count)]
-        for each in connected:
-            await each.connect()
+        engines = [make(name) for _ in range(count)]
+        for engine in engines:
+            await engine.connect()
         try:
-            yield connected
+            yield engines
         finally:
-            for each in connected:
-                await each.aclose()
+            for engine in engines:
+                await engine.aclose()
 
     return connect

@@ -64,23 +64,3 @@ async def test_a_connection_for_channels_that_delivers_nothing_is_made_again(own
     server.close()
 
 
-async def test_a_store_that_is_full_takes_no_more_until_something_has_expired() -> None:
-    now = [1000.0]
-    contents = MemoryContents(now=lambda: now[0], random=os.urandom, max_bytes=100_000)
-    store = MemoryEngine(contents)
-    limits: dict[str, Any] = {"ttl": 60.0}
-    await store.put("value", bytes(40_000), **limits)
-    await store.append("log", bytes(40_000), max_entries=10, max_bytes=1_000_000, **limits)
-    with pytest.raises(StoreUnavailable, match="full"):
-        await store.put("more", bytes(40_000), **limits)
-    with pytest.raises(StoreUnavailable, match="full"):
-        await store.enqueue("queue", bytes(40_000))
-    # What is there can be read and replaced by something small, and what is deleted makes room.
-    assert await store.get("value") == bytes(40_000)
-    await store.delete("log")
-    now[0] += 2
-    await store.put("more", bytes(40_000), **limits)
-    now[0] += 61
-    for number in range(20):
-        await store.put(f"again {number}", bytes(4000), ttl=1.0)
-        now[0] += 2

@@ -143,7 +143,7 @@ async def test_an_answer_for_a_worker_that_never_was_is_not_stored(worker: str) 
         client = await SessionClient.open(workers.workers[0].app, capabilities=ASKED)
         await client.post(accepted({"id": f"{worker}-7.1"}, "x" * 10_000)).whole()
         assert workers.contents is not None
-        assert not [name for name in workers.contents.logs if name.startswith("inbox:")]
+        assert not [name for name in workers.contents.tables.logs if name.startswith("inbox:")]
 
 
 async def test_a_post_for_a_stream_of_the_oldest_transport_that_never_was_is_not_forwarded(fleets: Fleets) -> None:
@@ -205,7 +205,7 @@ async def test_what_follows_lost_announcements_is_notified_after_the_notice_that
         client = await SessionClient.open(one.app)
         assert workers.contents is not None
         # A failover to a replica that has not received it: the session began after an announcement that is gone.
-        del workers.contents.logs["announcements"]
+        del workers.contents.tables.logs["announcements"]
         one.workshop.server.notify("acme/tick", {"number": 2})
         await settled(one, other)
         stream = await at(client, other).listening()
