@@ -68,9 +68,8 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
-    key = None if server.state.has_keys else secrets.token_hex(32)
-
     store = None if server.has_shared_store else LocalStore(READY)
+    key = None if store is None or server.state.has_keys else secrets.token_hex(32)
 
     def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
         own = given if reports is None else {**given, "metrics": reports}
