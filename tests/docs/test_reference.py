@@ -28,7 +28,7 @@ REFERENCE = ROOT / "docs" / "reference"
 #: Members of a server or a client that are called by the package itself.
 INNER = {
     *("acquire_lifespans", "call_in_middleware", "call_mounted", "capabilities", "check_apps", "discovered"),
-    *("answered", "draining", "elicitor_for", "has_state_keys", "metrics", "put_page", "telemetry"),
+    *("answered", "draining", "elicitor_for", "metrics", "put_page", "telemetry"),
     *("initialized", "lifespan_value", "notification_received", "pool", "read", "release", "resume", "seal", "timers"),
 }
 
