@@ -141,6 +141,7 @@ class SqliteThread:
         self._folder = -1
         #: The file that is open, by its identity, and its generation; None and empty before that.
         self.identity: tuple[int, int] | None = None
+        self._beside: dict[str, tuple[int, int] | None] = {}
         self.generation = ""
         #: Whether the last transaction succeeded.
         self.available = False
@@ -304,13 +305,14 @@ class SqliteThread:
             if self._file.identity() == self.identity:
                 return
             self._close()
+            self._file.remove_beside(self._beside)
             raise StoreUnavailable(
                 f"the store {self._file.path} was deleted or replaced while it was in use: what it held is gone"
             )
         connection = self._file.open()
         tables = Tables(connection, self._prefix)
         self.generation = tables.generation()
-        self.identity = self._file.identity()
+        self.identity, self._beside = self._file.identity(), self._file.beside()
         self._connection, self._tables = connection, tables
 
     def _roll_back(self, error: Exception) -> None:
