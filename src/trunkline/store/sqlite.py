@@ -43,7 +43,7 @@ class _LoopConnection:
     """What belongs to one event loop: its operations in the thread, its connection for reading, its subscriptions."""
 
     def __init__(self, file: SqliteFile, thread: SqliteThread, prefix: str) -> None:
-        self.operations = LoopOperations(asyncio.get_running_loop())
+        self.operations = LoopOperations(asyncio.get_running_loop(), lambda: thread.progress)
         self.channels: Channels | None = None
         self._file = file
         self._thread = thread
@@ -81,6 +81,10 @@ class _LoopConnection:
                 self._connection.execute("COMMIT")
 
         return self.read(transact)
+
+    def __del__(self) -> None:
+        # The event loop has ended without closing the engine, which others may use.
+        self.close()
 
     def close(self) -> None:
         """Close the connection for reading."""

@@ -123,25 +123,21 @@ class Channels:
         others.remove(subscription)
         if not others:
             del self._by_channel[subscription.channel]
-            await self._end([subscription.channel])
+            if self._by_channel:
+                await self._end([subscription.channel])
+            else:
+                await self._stop_listening()
 
     async def aclose(self) -> None:
         """End all subscriptions."""
-        listener = self._listener
-        self.close()
-        if listener is not None:
-            with contextlib.suppress(StoreUnavailable):
-                await self._submit(lambda tables: tables.remove_listeners([listener]))
+        self._closed = True
+        self._by_channel.clear()
+        await self._stop_listening()
 
     def close(self) -> None:
-        """Stop listening; the process that publishes next finds out and removes the listener."""
+        """Stop at once; the process that publishes next finds out and removes the listener."""
         self._closed = True
-        self._listener = None
         self._by_channel.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
         self._close_socket()
 
     def replaced(self) -> None:
@@ -171,7 +167,18 @@ class Channels:
             self._listener_name = f"{POLLING}{random}"
         self._check_later()
 
+    async def _stop_listening(self) -> None:
+        listener = self._listener
+        self._close_socket()
+        if listener is not None:
+            with contextlib.suppress(StoreUnavailable):
+                await self._submit(lambda tables: tables.remove_listeners([listener]))
+
     def _close_socket(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
         if self._socket is not None:
             if self._socket.fileno() >= 0:
                 with contextlib.suppress(NotImplementedError):
@@ -183,6 +190,8 @@ class Channels:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+        self._not_ended.clear()
+        self._listener, self._listener_name = None, ""
 
     @property
     def _polls(self) -> bool:

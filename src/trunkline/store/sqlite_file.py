@@ -52,11 +52,19 @@ class SqliteFile:
 
     def identity(self) -> tuple[int, int] | None:
         """Return what tells this file from another one at its path; None if there is none."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        return _identity(self.path)
+
+    def beside(self) -> dict[str, tuple[int, int] | None]:
+        """Return the identities of SQLite's files beside this one, by their paths."""
+        return {path: _identity(path) for path in (f"{self.path}-wal", f"{self.path}-shm")}
+
+    def remove_beside(self, files: dict[str, tuple[int, int] | None]) -> None:
+        """Remove the files beside one that was replaced: SQLite would apply them to the file in its place."""
+        with contextlib.suppress(OSError), self._creating():
+            for path, identity in files.items():
+                # Another process may have done it, and has opened the new file.
+                if identity is not None and _identity(path) == identity:
+                    os.unlink(path)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -215,6 +223,14 @@ class SqliteFile:
         if code in _NO_ACCESS:
             return f"the store {self.path} cannot be written ({error}). Make the file and its folder writable"
         return f"the store {self.path} failed: {error}"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:

@@ -35,8 +35,10 @@ _MOST_OPERATIONS = 256
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.005
 #: Seconds between two attempts to write to a full disk.
 _FULL_PAUSE = 0.1
-#: Seconds after its deadline in which an operation may still end: then the thread does not run, or the disk hangs.
+#: Seconds that an operation has besides those that it may wait for the lock; then the disk hangs.
 _GRACE = 2.0
+#: Operations of one event loop that may wait at once: each takes some memory.
+_MOST_WAITING = 100_000
 _CLOSE_SECONDS = 5.0
 #: The name of a listener that has no socket begins so: it looks for messages by itself.
 POLLING = "polling-"
@@ -47,15 +49,16 @@ _MOST_ADDRESS_BYTES = 100
 class Operation:
     """Work for the thread, and the caller that waits for it."""
 
-    __slots__ = ("deadline", "future", "log", "outcome", "owner", "work")
+    __slots__ = ("future", "log", "outcome", "owner", "seconds", "submitted", "work")
 
     def __init__(
         self, owner: LoopOperations, work: Callable[[Tables], Any], *, seconds: float, log: str | None = None
     ) -> None:
-        """Prepare work that ends within so many seconds; with ``log``, it keeps its order and waits for room."""
+        """Prepare work that waits for a lock for so many seconds; an append to ``log`` waits for room, too."""
         self.owner = owner
         self.work = work
-        self.deadline = time.monotonic() + seconds
+        self.seconds = seconds
+        self.submitted = time.monotonic()
         self.log = log
         self.future: asyncio.Future[Any] = owner.loop.create_future()
         #: What is returned or raised.
@@ -65,14 +68,21 @@ class Operation:
 class LoopOperations:
     """The operations of one event loop that have not ended."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start without any."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, progress: Callable[[], float]) -> None:
+        """Start without any; ``progress`` returns when the thread did something the last time."""
         self.loop = loop
+        self._progress = progress
         self._waiting: set[Operation] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, operation: Operation) -> None:
-        """Add an operation that is about to be submitted."""
+        """Add an operation that is about to be submitted.
+
+        Raises:
+            StoreUnavailable: too many wait.
+        """
+        if len(self._waiting) >= _MOST_WAITING:
+            raise StoreUnavailable("too many operations of the store wait for the disk; try again")
         self._waiting.add(operation)
         if self._timer is None:
             self._timer = self.loop.call_later(_GRACE, self._check)
@@ -94,11 +104,14 @@ class LoopOperations:
                 operation.future.set_result(operation.outcome)
 
     def _check(self) -> None:
-        """End what the thread did not end in time: one timer for all is cheaper than a timeout for each."""
+        """End what the thread did not end in time: one timer for all is cheaper than a timeout for each.
+
+        Only if it does nothing at all: the disk hangs. To wait for others in a long queue is no failure.
+        """
         self._timer = None
-        latest = time.monotonic() - _GRACE
+        now, progress = time.monotonic(), self._progress()
         for operation in tuple(self._waiting):
-            if operation.deadline < latest:
+            if now - max(operation.submitted, progress) > operation.seconds + _GRACE:
                 self._waiting.discard(operation)
                 if not operation.future.done():
                     operation.future.set_exception(StoreUnavailable("the disk of the store does not answer; try again"))
@@ -128,9 +141,12 @@ class SqliteThread:
         self._folder = -1
         #: The file that is open, by its identity, and its generation; None and empty before that.
         self.identity: tuple[int, int] | None = None
+        self._beside: dict[str, tuple[int, int] | None] = {}
         self.generation = ""
         #: Whether the last transaction succeeded.
         self.available = False
+        #: When the thread ended an operation, or waited for a lock, the last time.
+        self.progress = 0.0
         #: Listeners whose process was found to be gone; their ids are not used again.
         self.gone: set[int] = set()
 
@@ -221,8 +237,9 @@ class SqliteThread:
 
     def _begin(self, batch: list[Operation]) -> bool:
         """Open the file and get its lock; return False if no operation is left to do."""
-        pause = _FIRST_PAUSE
+        pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
+            self.progress = time.monotonic()
             try:
                 self._open()
                 assert self._connection is not None
@@ -233,7 +250,7 @@ class SqliteThread:
                     self._roll_back(error)
                     self._finish(batch, error)
                     return False
-                self._finish_late(batch, error)
+                self._finish_late(batch, began, error)
                 if not batch:
                     return False
             time.sleep(pause)
@@ -241,15 +258,16 @@ class SqliteThread:
             # What came meanwhile has its own deadline.
             self._take_more(batch)
 
-    def _finish_late(self, batch: list[Operation], error: Exception) -> None:
+    def _finish_late(self, batch: list[Operation], began: float, error: Exception) -> None:
+        """End operations that have waited for the lock for long enough; it is waited for since ``began``."""
         now = float("inf") if self._stopped else time.monotonic()
-        late = [operation for operation in batch if operation.deadline <= now]
+        late = [operation for operation in batch if max(operation.submitted, began) + operation.seconds <= now]
         if late:
-            batch[:] = [operation for operation in batch if operation.deadline > now]
+            batch[:] = [operation for operation in batch if operation not in late]
             self._finish(late, error)
 
     def _failed(self, operation: Operation, error: Exception) -> None:
-        if is_full(error) and operation.log is not None and operation.deadline > time.monotonic():
+        if is_full(error) and operation.log is not None and operation.submitted + operation.seconds > time.monotonic():
             self._waiting_for_room.append(operation)
         else:
             self._finish([operation], error)
@@ -287,13 +305,14 @@ class SqliteThread:
             if self._file.identity() == self.identity:
                 return
             self._close()
+            self._file.remove_beside(self._beside)
             raise StoreUnavailable(
                 f"the store {self._file.path} was deleted or replaced while it was in use: what it held is gone"
             )
         connection = self._file.open()
         tables = Tables(connection, self._prefix)
         self.generation = tables.generation()
-        self.identity = self._file.identity()
+        self.identity, self._beside = self._file.identity(), self._file.beside()
         self._connection, self._tables = connection, tables
 
     def _roll_back(self, error: Exception) -> None:
