@@ -27,13 +27,13 @@ class SlowPipelines:
         return [[b"%d-0" % call[1][4], 0] for call in calls]
 
 
-def add(appends: Appends, data: bytes, patience: float = 60) -> asyncio.Future[Any]:
+def add(appends: Appends, data: bytes, patience: float | None = 60) -> asyncio.Future[Any]:
     return appends.add(["log"], [data, 10, 10, 10, ""], patience=patience)
 
 
 async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -> None:
     pipelines = SlowPipelines()
-    appends = Appends(pipelines, lost=lambda: None)
+    appends = Appends(pipelines, timeout=60, lost=lambda: None)
     first = add(appends, b"first")
     await pipelines.sent.wait()
     # The second group is on its way when their time is over, and those behind it are not sent at all.
@@ -46,11 +46,35 @@ async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -
     await appends.aclose()
 
 
+async def test_the_time_in_a_long_queue_is_no_failure_while_redis_stores() -> None:
+    pipelines = SlowPipelines()
+    appends = Appends(pipelines, timeout=0.05, lost=lambda: None)
+    futures = [add(appends, b"x", patience=None) for _ in range(redis_appends.GROUP * 4)]
+    for _ in range(4):
+        await asyncio.wait_for(pipelines.sent.wait(), 30)
+        pipelines.sent.clear()
+        # Each group takes longer than the timeout.
+        asyncio.get_running_loop().call_later(0.1, pipelines.permits.release)
+    assert len(await asyncio.wait_for(asyncio.gather(*futures), 30)) == redis_appends.GROUP * 4
+    await appends.aclose()
+
+
+async def test_an_append_without_patience_fails_if_nothing_is_stored() -> None:
+    class Failing:
+        async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
+            raise StoreUnavailable("gone")
+
+    appends = Appends(Failing(), timeout=0.05, lost=lambda: None)
+    with pytest.raises(StoreUnavailable, match="store an event"):
+        await asyncio.wait_for(add(appends, b"x", patience=None), 30)
+    await appends.aclose()
+
+
 async def test_a_group_and_the_queue_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_appends, "GROUP_BYTES", 100)
     monkeypatch.setattr(redis_appends, "WAITING_BYTES", 300)
     pipelines = SlowPipelines()
-    appends = Appends(pipelines, lost=lambda: None)
+    appends = Appends(pipelines, timeout=60, lost=lambda: None)
     futures = [add(appends, b"x" * 60) for _ in range(5)]
     with pytest.raises(StoreUnavailable, match="too slow"):
         add(appends, b"")

@@ -26,6 +26,7 @@ async def test_thousands_of_verbs_after_a_cut_channel_all_succeed(
 ) -> None:
     """What a worker with thousands of streams does: each reads its log again, and new ones subscribe meanwhile."""
     async with connected(own_redis, timeout=1.0) as store, Redis.from_url(own_redis.url) as raw:
+        heard: list[bytes] = []
         reads: list[asyncio.Task[object]] = []
         seen_available: list[bool] = []
 
@@ -35,10 +36,12 @@ async def test_thousands_of_verbs_after_a_cut_channel_all_succeed(
             reads.append(asyncio.create_task(store.put(f"key {len(reads)}", b"1", ttl=60)))
 
         for n in range(0, MANY, 500):
-            await asyncio.gather(*(store.subscribe(f"c{m}", bytes, missed=read_again) for m in range(n, n + 500)))
+            await asyncio.gather(
+                *(store.subscribe(f"c{m}", heard.append, missed=read_again) for m in range(n, n + 500))
+            )
         caplog.set_level(logging.WARNING, "trunkline.store")
         await raw.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
-        opened = await asyncio.gather(*(store.subscribe(f"new {n}", bytes) for n in range(1000)))
+        opened = await asyncio.gather(*(store.subscribe(f"new {n}", heard.append) for n in range(1000)))
         await until(lambda: len(reads) == 2 * MANY)
         await asyncio.gather(*reads)
         assert (len(opened), set(seen_available), store.available, store.stats.failed) == (1000, {True}, True, 0)
@@ -101,14 +104,17 @@ async def test_the_queue_is_bounded_in_commands_and_bytes(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(own_redis) as store:
+        # Its checks would wait in the queue too.
+        assert store._task is not None
+        store._task.cancel()
         monkeypatch.setattr(redis_connection, "_WAITING", 50)
         outcomes = await asyncio.gather(*(store.get(f"{n}") for n in range(80)), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [type(None)] * 50 + [StoreUnavailable] * 30
         monkeypatch.setattr(redis_connection, "_WAITING_BYTES", 100_000)
-        outcomes = await asyncio.gather(
+        stored = await asyncio.gather(
             *(store.put(f"{n}", bytes(60_000), ttl=60) for n in range(4)), return_exceptions=True
         )
-        assert [isinstance(outcome, StoreUnavailable) for outcome in outcomes] == [False, False, True, True]
+        assert [isinstance(outcome, StoreUnavailable) for outcome in stored] == [False, False, True, True]
         assert store.available
 
 

@@ -77,7 +77,7 @@ async def test_the_store_follows_a_failover(watched: Watched) -> None:
     assert isinstance(store, RedisEngine)
     async with asyncio.timeout(60), Redis(host="127.0.0.1", port=watched.port) as sentinel:
         await up_to_date(watched.master, watched.replica)
-        while (await sentinel.sentinel_master("main"))["num-slaves"] != 1:
+        while len(await sentinel.sentinel_slaves("main")) != 1:
             pass
         await store.connect()
         heard: list[bytes] = []

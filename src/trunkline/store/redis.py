@@ -9,6 +9,7 @@ asked whether it still has all that it acknowledged; the same task asks once a s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -82,9 +83,14 @@ class RedisEngine(Store):
         self._own_channel = f"~{self._process}"
         self.stats: StoreStats = StoreStats()
         self._channels = Channels(
-            self._address, prefix=self._names.prefix, own=self._own_channel, timeout=timeout, stats=self.stats
+            self._address,
+            prefix=self._names.prefix,
+            own=self._own_channel,
+            timeout=timeout,
+            stats=self.stats,
+            before_missed=self._try_open,
         )
-        self._appends = Appends(self, lost=self._writes_lost)
+        self._appends = Appends(self, timeout=timeout, lost=self._writes_lost)
         self._writes = 0
         #: Wall time of the last check that succeeded, as Redis counts the life of the hash.
         self._checked_at = 0.0
@@ -142,9 +148,7 @@ class RedisEngine(Store):
             self._reach()
         channel = "" if announce is None else self._names.channel(announce)
         args = [data, max_entries, max_bytes, milliseconds(ttl), channel]
-        return await self._appends.add(
-            self._names.log(log), args, patience=self._timeout if patience is None else patience
-        )
+        return await self._appends.add(self._names.log(log), args, patience=patience)
 
     async def read(
         self, log: str, *, after: str = "", limit: int = 1000, inclusive: bool = False
@@ -378,6 +382,11 @@ class RedisEngine(Store):
                 log.warning("the store can be reached again")
             self._down = False
             self._channels.try_now()
+
+    async def _try_open(self) -> None:
+        """Connect if that can be done now."""
+        with contextlib.suppress(StoreUnavailable):
+            await self._open()
 
     async def _greet(self, request: Request) -> None:
         """Load the scripts, and check by the history of this Redis that nothing was lost, before anything is sent."""

@@ -69,12 +69,15 @@ class Pipelines(Protocol):
 
 
 class _Append:
-    __slots__ = ("args", "deadline", "future", "keys", "number", "size")
+    __slots__ = ("args", "deadline", "future", "is_patient", "keys", "number", "size")
 
-    def __init__(self, keys: list[str], args: list[Any], deadline: float, future: asyncio.Future[Appended]) -> None:
+    def __init__(
+        self, keys: list[str], args: list[Any], deadline: float, future: asyncio.Future[Appended], is_patient: bool
+    ) -> None:
         self.keys = keys
         self.args = args
         self.deadline = deadline
+        self.is_patient = is_patient
         self.future = future
         self.number = 0
         self.size: int = len(args[0])
@@ -83,20 +86,26 @@ class _Append:
 class Appends:
     """The appends of one process that are not acknowledged yet."""
 
-    def __init__(self, pipelines: Pipelines, *, lost: Callable[[], None]) -> None:
-        """Send groups through ``pipelines``; ``lost`` is called when acknowledged appends are gone."""
+    def __init__(self, pipelines: Pipelines, *, timeout: float, lost: Callable[[], None]) -> None:
+        """Send groups through ``pipelines``; ``lost`` is called when acknowledged appends are gone.
+
+        An append without patience fails when none was stored for ``timeout``, since a long queue is no failure.
+        """
         self._pipelines = pipelines
+        self._timeout = timeout
         self._lost = lost
         self._waiting: deque[_Append] = deque()
         self._waiting_bytes = 0
         #: When deadlines are looked at next: not after each group, since a long queue has many.
         self._next_look = 0.0
+        #: When a group was stored last.
+        self._stored_at = 0.0
         self._last = 0
         self._task: asyncio.Task[None] | None = None
         #: The number of the last acknowledged append.
         self.acknowledged: int = 0
 
-    def add(self, keys: list[str], args: list[Any], *, patience: float) -> asyncio.Future[Appended]:
+    def add(self, keys: list[str], args: list[Any], *, patience: float | None) -> asyncio.Future[Appended]:
         """Add an append; the future has its outcome.
 
         Raises:
@@ -106,7 +115,8 @@ class Appends:
             raise StoreUnavailable("Redis is too slow: too many appends wait for it")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
-        append = _Append(keys, args, loop.time() + patience, future)
+        deadline = loop.time() + (self._timeout if patience is None else patience)
+        append = _Append(keys, args, deadline, future, patience is not None)
         self._waiting.append(append)
         self._waiting_bytes += append.size
         if self._task is None:
@@ -137,6 +147,8 @@ class Appends:
                 # After a failure one append is enough to find out whether it has passed.
                 group = self._next_group(GROUP if answered else 1)
                 answered = await self._send(group)
+                if answered:
+                    self._stored_at = loop.time()
                 self._drop_late(loop.time())
                 if self._waiting and not answered:
                     await asyncio.sleep(_PAUSE)
@@ -190,10 +202,11 @@ class Appends:
         if now < self._next_look:
             return
         self._next_look = now + _PAUSE
-        late = [each for each in self._waiting if each.deadline <= now]
+        is_stuck = now - self._stored_at > self._timeout
+        late = {append for append in self._waiting if append.deadline <= now and (append.is_patient or is_stuck)}
         if not late:
             return
-        self._waiting = deque(each for each in self._waiting if each.deadline > now)
+        self._waiting = deque(append for append in self._waiting if append not in late)
         for append in late:
             self._waiting_bytes -= append.size
             _fail(append, "it did not answer in time")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any
 
@@ -50,10 +50,22 @@ class Channels:
     """The channels that a process listens on."""
 
     def __init__(
-        self, address: RedisAddress, *, prefix: str, own: str, timeout: float, stats: StoreStats | None = None
+        self,
+        address: RedisAddress,
+        *,
+        prefix: str,
+        own: str,
+        timeout: float,
+        stats: StoreStats,
+        before_missed: Callable[[], Awaitable[None]],
     ) -> None:
-        """Use an address; ``own`` is a channel that is always subscribed."""
+        """Use an address; ``own`` is a channel that is always subscribed.
+
+        ``before_missed`` is awaited before subscribers learn that messages may be missing: they read at once what they
+        missed, for which commands must work.
+        """
         self._address = address
+        self._before_missed = before_missed
         self._prefix = prefix
         self._own = own
         #: When a message to itself was sent since which nothing has arrived; None if something has.
@@ -64,7 +76,7 @@ class Channels:
         self._by_name: dict[str, list[_ChannelSubscription]] = {own: []}
         #: Resolved when Redis has confirmed the subscription to a channel.
         self._confirmations: dict[str, asyncio.Future[None]] = {}
-        self._stats = StoreStats() if stats is None else stats
+        self._stats = stats
         self._connected = asyncio.Event()
         self._try_now = asyncio.Event()
         self._starting = asyncio.Lock()
@@ -246,6 +258,7 @@ class Channels:
                 continue
             break
         self._stats.reconnects += 1
+        await self._before_missed()
         for subscription in [each for subscribed in self._by_name.values() for each in subscribed]:
             if subscription.missed is not None:
                 _call(subscription.missed)
