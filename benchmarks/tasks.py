@@ -59,7 +59,7 @@ def engines() -> Iterator[dict[str, dict[str, Any]]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         options: dict[str, dict[str, Any]] = {"memory": {}, "sqlite": {"store": Path(folder) / "state.db"}}
         if shutil.which("redis-server"):
-            from tests.store.redis_server import redis_server
+            from benchmarks.scaled_server import redis_server
 
             url = stack.enter_context(redis_server()).url
             options["redis"] = {"store": url, "state_keys": ["5a" * 32]}

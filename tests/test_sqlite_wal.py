@@ -14,19 +14,10 @@ import pytest
 
 from trunkline import sqlite_wal
 from trunkline.auth.authorization_server.storage import SqliteRecords
-from trunkline.extensions import SqliteTaskBackend
 from trunkline.server.sqlite_file import SqliteFile
 from trunkline.sqlite_wal import enter_wal_mode
 
 BUSY_SECONDS = 5.0
-
-
-async def _use_tasks(path: Path) -> None:
-    backend = SqliteTaskBackend(path, now=time.time)
-    try:
-        assert await backend.get("a") is None
-    finally:
-        await backend.aclose()
 
 
 async def _use_handles(path: Path) -> None:
@@ -50,7 +41,7 @@ def other(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("use", [_use_tasks, _use_handles, _use_records])
+@pytest.mark.parametrize("use", [_use_handles, _use_records])
 async def test_a_file_that_another_process_opens_too_is_waited_for(
     use: Callable[[Path], Awaitable[None]],
     other: sqlite3.Connection,
