@@ -215,7 +215,9 @@ async def test_nothing_readable_is_stored() -> None:
     contents = memory(Clock())
     server = shared(PublicEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
-    stored = b"\n".join([*(value for _, _, value in contents.tables.values.values()), *map(str.encode, contents.tables.values)])
+    stored = b"\n".join(
+        [*(value for _, _, value in contents.tables.values.values()), *map(str.encode, contents.tables.values)]
+    )
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
     assert [each for each in secrets if each.encode() in stored] == []
     assert client.encode() in stored

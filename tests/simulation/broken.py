@@ -14,10 +14,17 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from tests.simulation.store import Engine, SimulatedStore
+<<<<<<< HEAD
 from trunkline.extensions.tasks import record, store_backend
 from trunkline.extensions.tasks.store_backend import StoreTaskBackend
 from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
+=======
+from trunkline.extensions.tasks import leases, record
+from trunkline.extensions.tasks.leases import Leases
+from trunkline.server.shared_sessions import SharedServerAcceptor
+from trunkline.server.shared_state import SharedStateKeeper
+>>>>>>> tasks
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns
@@ -177,6 +184,7 @@ def _tasks_without_fencing(replace: Replace) -> None:
     """A task is changed without a look whether another worker has changed it meanwhile."""
     commit = SimulatedStore.commit
 
+<<<<<<< HEAD
     async def without_conditions(self: Any, *steps: Step) -> Commit:
         unconditional = (
             step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
@@ -185,6 +193,16 @@ def _tasks_without_fencing(replace: Replace) -> None:
         return await commit(self, *unconditional)
 
     replace(SimulatedStore, "commit", without_conditions)
+=======
+    async def commit_unseen(self: Any, *steps: Step) -> Commit:
+        changed = (
+            step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
+            for step in steps
+        )
+        return await commit(self, *changed)
+
+    replace(SimulatedStore, "commit", commit_unseen)
+>>>>>>> tasks
 
 
 def _leases_ignored(replace: Replace) -> None:
@@ -204,16 +222,16 @@ def _tasks_run_again(replace: Replace) -> None:
     def start(task: Any, runner: str, now: float) -> Any:
         return again(msgspec.structs.replace(task, retry=9), runner, now)
 
-    replace(store_backend, "start_again", start)
+    replace(leases, "start_again", start)
 
 
 def _tasks_forgotten(replace: Replace) -> None:
     """The tasks of a worker that died are taken over by no other."""
 
-    async def claim(self: Any, runner: str) -> tuple[()]:
-        return ()
+    async def claim(self: Any) -> list[Any]:
+        return []
 
-    replace(StoreTaskBackend, "claim", claim)
+    replace(Leases, "claim", claim)
 
 
 def _listeners_not_told(replace: Replace) -> None:
@@ -278,15 +296,6 @@ def _announcements_not_retold(replace: Replace) -> None:
     replace(turns, "_RETOLD", 0)
 
 
-def _outcomes_lost(replace: Replace) -> None:
-    """A task leaves the queue although the write of its outcome was lost."""
-
-    async def assume_kept(*_: Any) -> bool:
-        return True
-
-    replace(StoreTaskBackend, "_keep_outcome", assume_kept)
-
-
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
 SEEDS = 600
 BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
@@ -318,7 +327,6 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "single-use-per-worker": (_single_use_per_worker, 0),
         "joined-silently": (_joined_silently, 298),
         "announcements-not-retold": (_announcements_not_retold, 1090),
-        "outcomes-lost": (_outcomes_lost, 700753),
     }
 )
 

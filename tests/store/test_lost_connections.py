@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from typing import Any
-
-import pytest
 
 from tests.store.redis_server import RedisServer, needs_redis
 from tests.store.test_redis import until
-from trunkline.errors import StoreUnavailable
-from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.redis import RedisEngine
 
 
@@ -62,5 +56,3 @@ async def test_a_connection_for_channels_that_delivers_nothing_is_made_again(own
     await until(lambda: heard == [b"2"])
     await store.aclose()
     server.close()
-
-

@@ -16,13 +16,15 @@ from trunkline.store.memory import MemoryContents, MemoryEngine
 
 __all__ = ["durable", "own_redis", "shared_redis", "stored", "workers"]
 
-OTHERS = ["sqlite", pytest.param("redis", marks=needs_redis)]
 #: The memory of a server, an engine that is passed as an object, a file, and Redis.
-ENGINES = ["memory", "object", *(OTHERS if find_spec("trunkline.store.sqlite") else [])]
-
+ENGINES: list[Any] = ["memory", "object"]
 #: The engines of records alone, in memory with and without other workers: with a clock of ours, and with its own.
-CLOCKED = ["memory", "object", *OTHERS[: len(ENGINES) // 4]]
-REDIS = ENGINES[3:]
+CLOCKED: list[str] = ["memory", "object"]
+REDIS: list[Any] = []
+if find_spec("trunkline.store.sqlite"):
+    REDIS += [pytest.param("redis", marks=needs_redis)]
+    ENGINES += ["sqlite", *REDIS]
+    CLOCKED += ["sqlite"]
 
 
 @pytest.fixture(params=ENGINES)

@@ -21,7 +21,7 @@ from trunkline import Context, Server
 from trunkline.errors import StoreUnavailable, TooManyRequests
 from trunkline.extensions import TaskLimits, TaskOptions, TaskRecord, TaskSettings
 from trunkline.extensions.tasks.leases import Leases
-from trunkline.extensions.tasks.record import finish, keep_once
+from trunkline.extensions.tasks.record import Change, finish, keep_once
 from trunkline.extensions.tasks.records import TaskRecords
 from trunkline.store.interface import Commit, Step, Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
@@ -275,9 +275,11 @@ async def test_limits_hold_however_many_workers_create_at_once(workers: Workers)
 async def test_workers_that_change_one_task_at_once_keep_every_change(workers: Workers) -> None:
     async with runners(workers) as pair:
         await pair[0].records.create(record())
-        await asyncio.gather(
-            *(pair[n % 2].records.update("one", lambda each, n=n: keep_once(each, str(n), n)) for n in range(20))
-        )
+
+        def keep(number: int) -> Change:
+            return lambda each: keep_once(each, str(number), number)
+
+        await asyncio.gather(*(pair[n % 2].records.update("one", keep(n)) for n in range(20)))
         state = await pair[1].records.get("one")
     assert state is not None
     assert state.once == {str(n): n for n in range(20)}

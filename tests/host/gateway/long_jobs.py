@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from tests.interaction.wire import Peer
 from trunkline import Context, Server
-from trunkline.extensions import TASKS, MemoryTaskBackend
+from trunkline.extensions import TASKS
 from trunkline.protocol.revisions import uses_handshake
 
 __all__ = ["ASKED", "DIGGING", "FOUND", "Caller", "Site", "capabilities_of", "make_caller", "polled"]
@@ -37,8 +37,7 @@ class Site:
         """Make a server with these revisions."""
         #: Set when a job has begun; when it may go on to its question; when it was cancelled.
         self.begun, self.go, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.kept = MemoryTaskBackend(now=lambda: 0.0)
-        self.server = Server("site", **{"revisions": revisions or None, "tasks": self.kept, **options})
+        self.server = Server("site", **{"revisions": revisions or None, **options})
         self.server.tool(name="never")(self.dig)
         self.server.tool(name="optional", task=True)(self.dig)
         self.server.tool(name="required", task="required")(self.dig)
@@ -62,7 +61,8 @@ class Site:
 
     async def tasks(self) -> int:
         """Return how many calls were tasks here."""
-        return len(await self.kept.page(None, after=None, limit=10))
+        tasks: Any = self.server.tasks
+        return len(await tasks.records.page(None, after=None, limit=10))
 
 
 def capabilities_of(way: str, revision: str) -> dict[str, Any]:

@@ -50,6 +50,11 @@ _FIRST_POLL = 0.1
 _LONGEST_POLL = 60.0  # Maximum poll interval; a server may advise any.
 _CANCEL_SECONDS = 10.0  # Timeout for the request that cancels an abandoned task.
 
+# Made once: a call of ``msgspec.json.decode`` looks its type up.
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_created = msgspec.json.Decoder(t.CreateTaskResult).decode
+_decode_task = msgspec.json.Decoder(t.TaskResult).decode
+
 
 class TaskState(Struct, frozen=True, kw_only=True):
     """The state of a task, in either form; ``result`` and ``error`` are set only if the response included them."""
@@ -219,12 +224,14 @@ class ClientTasks:
             # The specification: any other tool MUST NOT be called as a task.
             members["task"] = {} if ttl is None else {"ttl": int(ttl * 1000)}
         # The status of the task is its progress.
-        raw = await self._request("tools/call", members, replace(options, on_progress=None))
+        if options.on_progress is not None:
+            options = replace(options, on_progress=None)
+        raw = await self._request("tools/call", members, options)
         try:
-            if "task" not in msgspec.json.decode(raw, type=dict[str, Raw]):
+            if "task" not in _decode_members(raw):
                 # A server that ignores the ``task`` member answers directly.
                 return TaskHandle(self, "", tool=name, direct=_read_result(raw))
-            task = msgspec.json.decode(raw, type=t.CreateTaskResult).task
+            task = _decode_created(raw).task
         except UNREADABLE as error:
             raise RemoteProtocolError(f"The task cannot be read: {error}") from error
         return TaskHandle(self, task.task_id, tool=name, state=_core_state(task))
@@ -432,7 +439,7 @@ def _read_result(raw: Raw) -> t.CallToolResult:
 
 def _extension_state(raw: Raw) -> TaskState:
     try:
-        task = msgspec.json.decode(raw, type=t.TaskResult)
+        task = _decode_task(raw)
     except UNREADABLE as error:
         raise RemoteProtocolError(f"The task cannot be read: {error}") from error
     return TaskState(

@@ -67,7 +67,7 @@ class CallerFacts(Struct, frozen=True):
     @property
     def revision_has_core_tasks(self) -> bool:
         """Whether the revision has tasks in its core rather than as an extension."""
-        return Feature.CORE_TASKS in (find_revision(self.revision) or NEWEST).features
+        return _has_core_tasks(self.revision)
 
     def caller(self) -> Caller:
         """Return a caller with these facts; a handshake caller gets a new session."""
@@ -79,6 +79,11 @@ class CallerFacts(Struct, frozen=True):
         session.initialized = True
         session.log_level = self.log_level
         return session.caller
+
+
+@lru_cache(maxsize=16)
+def _has_core_tasks(revision: str) -> bool:
+    return Feature.CORE_TASKS in (find_revision(revision) or NEWEST).features
 
 
 class Question(Struct, frozen=True):

@@ -77,28 +77,29 @@ class TaskLimits(Struct, frozen=True, kw_only=True):
     memory_bytes: int = 256 * 1024 * 1024
 
 
-class HeldTask:
-    """An unfinished task whose lease this runner holds, as it was stored last."""
-
-    __slots__ = ("data", "lost_at", "record", "refreshed")
-
-    def __init__(self, record: TaskRecord, data: bytes, now: float) -> None:
-        self.record = record
-        #: The stored bytes; empty if they are unknown, after a write without an answer.
-        self.data = data
-        #: When it was written last so that it does not expire.
-        self.refreshed = now
-        #: Since when the lease is gone; None while it is held.
-        self.lost_at: float | None = None
-
-
-class _Names(NamedTuple):
+class TaskNames(NamedTuple):
     """The names of a task and of its owner's indexes."""
 
     #: Sorts by the time of creation.
     member: str
     unfinished: str
     owned: str
+
+
+class HeldTask:
+    """An unfinished task whose lease this runner holds, as it was stored last."""
+
+    __slots__ = ("data", "lost_at", "names", "record", "refreshed")
+
+    def __init__(self, record: TaskRecord, data: bytes, now: float, names: TaskNames | None = None) -> None:
+        self.record = record
+        self.names: TaskNames = names or _names(record)
+        #: The stored bytes; empty if they are unknown, after a write without an answer.
+        self.data = data
+        #: When it was written last so that it does not expire.
+        self.refreshed = now
+        #: Since when the lease is gone; None while it is held.
+        self.lost_at: float | None = None
 
 
 class TaskRecords:
@@ -158,7 +159,7 @@ class TaskRecords:
             raise self._too_many(_limit_name(commit.full))
         if not commit.done:
             raise RuntimeError(f"there is a task with the id {record.id} already")
-        self.held[record.id] = HeldTask(record, data, self.now())
+        self.held[record.id] = HeldTask(record, data, record.created, names)
 
     async def get(self, id: str) -> TaskRecord | None:
         """Return a task; None if there is none, or it has expired.
@@ -231,7 +232,7 @@ class TaskRecords:
 
         If another worker has changed it since, nothing is done.
         """
-        record, seconds, names = held.record, self._unfinished_seconds, _names(held.record)
+        record, seconds, names = held.record, self._unfinished_seconds, held.names
         into = {_ALL: _ANY, names.unfinished: _ANY, names.owned: _ANY}
         await self.store.commit(
             Put(_key(record.id), held.data, seconds, held.data),
@@ -289,7 +290,7 @@ class TaskRecords:
             return after
         id, encoded, held = before.id, self._encoded(after), self.held.get(before.id)
         try:
-            commit = await self.store.commit(*self._steps(before, data, after, encoded))
+            commit = await self.store.commit(*self._steps(before, data, after, encoded, held))
         except BaseException:
             # It may have been done all the same: the next change reads the record first.
             if held is not None:
@@ -305,31 +306,33 @@ class TaskRecords:
             held.record, held.data = after, encoded
         return after
 
-    def _steps(self, before: TaskRecord, data: bytes, after: TaskRecord, encoded: bytes) -> list[Step]:
+    def _steps(
+        self, before: TaskRecord, data: bytes, after: TaskRecord, encoded: bytes, held: HeldTask | None
+    ) -> list[Step]:
         """Return the steps of a change: the record, and all that follows from it."""
-        id, finished = after.id, after.finished
-        if finished:
+        id = after.id
+        names = _names(after) if held is None else held.names
+        if after.finished:
             # At least a moment: a time to live of zero is not one.
             expires = after.expires
             seconds = _FOREVER_SECONDS if expires is None else max(expires - self.now(), 0.001)
-            names = _names(after)
             into = {_ALL: _ANY, names.owned: _ANY}
             steps: list[Step] = [
                 Put(_key(id), encoded, seconds, data),
                 # Without limits: the result of a finished task is kept, since it cannot be produced again.
                 Index(names.member, into, (names.unfinished,), after.size, seconds),
                 # An entry that another worker has taken meanwhile is removed by it.
-                Finish(QUEUE, self.runner if id in self.held else before.runner, id),
+                Finish(QUEUE, before.runner if held is None else self.runner, id),
             ]
             if self.shared:
                 steps.append(Delete(_message_key(id)))
         else:
             seconds = self._unfinished_seconds
             steps = [Put(_key(id), encoded, seconds, data)]
-            if after.size != before.size:
-                names = _names(after)
+            size = after.size
+            if size != before.size:
                 into = {_ALL: self._most_bytes, names.unfinished: _ANY, names.owned: _ANY}
-                steps.append(Index(names.member, into, (), after.size, seconds))
+                steps.append(Index(names.member, into, (), size, seconds))
         if self.shared:
             for runner in {before.runner, after.runner} - {self.runner}:
                 steps.append(Publish(runner_channel(runner), id.encode()))
@@ -408,6 +411,6 @@ def _owned(owner: str) -> str:
     return f"tasks:of:{owner}"
 
 
-def _names(record: TaskRecord) -> _Names:
+def _names(record: TaskRecord) -> TaskNames:
     owner = _owner(record.owner)
-    return _Names(_member(record.created, record.id), f"tasks:unfinished:{owner}", _owned(owner))
+    return TaskNames(_member(record.created, record.id), f"tasks:unfinished:{owner}", _owned(owner))

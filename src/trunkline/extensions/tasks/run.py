@@ -46,9 +46,7 @@ Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
 
 def new_task_id() -> str:
     """Return an id that cannot be guessed, and that no command line reads as an option."""
-    while (id := secrets.token_urlsafe(24)).startswith("-"):
-        pass
-    return id
+    return secrets.token_hex(16)
 
 
 class Run:

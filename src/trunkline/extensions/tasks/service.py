@@ -274,7 +274,8 @@ class Tasks:
         run.ended = True
         if run.exchange.detached:
             await self._settle(run, outcome)
-        await server.release(run)
+        if not server.calls_directly:
+            await server.release(run)
         if run.exchange.detached and not run.settled:
             await self._settle(run, outcome)
         if not isinstance(outcome, BaseException):
@@ -305,8 +306,7 @@ class Tasks:
 
     async def _store_outcome(self, run: Run, record: TaskRecord, outcome: Any) -> None:
         try:
-            change = ending(outcome, record, self.now(), run.message)
-            await self.change_patiently(run, change, size=change(record).size)
+            await self.change_patiently(run, ending(outcome, record, self.now(), run.message))
         except Exception:
             log.exception("the result of the task %s of tool %r could not be stored", record.id, record.tool)
             lost = RequestFailed("The result of the task could not be stored")
@@ -392,7 +392,7 @@ class Tasks:
         run.wake()
         return after
 
-    async def change_patiently(self, run: Run, change: Change, *, size: int = 0) -> TaskRecord | None:
+    async def change_patiently(self, run: Run, change: Change) -> TaskRecord | None:
         """Apply a change that the handler makes; while the store cannot be reached, wait.
 
         Raises:
@@ -401,6 +401,9 @@ class Tasks:
         try:
             return await self.change(run, change)
         except StoreUnavailable:
+            assert run.record is not None
+            # Of an outcome; what else a handler changes is small.
+            size = change(run.record).size - run.record.size
             if self._unstored + size > self.limits.memory_bytes:
                 raise
         self._unstored += size
@@ -418,13 +421,13 @@ class Tasks:
         """Notify the watchers of a task of its new state."""
         self.watchers.notify(record.id)
         if run is not None and run.session is not None and record.caller.revision_has_core_tasks:
-            from trunkline.extensions.tasks.methods import relay_directly
-
             # A task that ends before the client's first poll needs no notification, unless there was another.
             if not record.finished or run.announced or record.updated - record.created >= FIRST_POLL:
                 params = t.TaskStatusNotificationParams(**core_task(self.latest(record), self.now()))
                 run.announced = self._notify_session(run.session, "notifications/tasks/status", params)
             if record.questions:
+                from trunkline.extensions.tasks.methods import relay_directly
+
                 relay_directly(self, run)
 
     def reported(self, run: Run, method: str, params: Any) -> bool:

@@ -36,6 +36,7 @@ __all__ = [
 _NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,10})?(?:e[+-]?[0-9]{1,2})?)"
 #: A status message with progress: ``3/10``, ``2.5/1e+30: step 3``.
 _PROGRESS = re.compile(rf"{_NUMBER}/{_NUMBER}(?:: (.*))?", re.DOTALL)
+_encode = msgspec.json.Encoder().encode
 FIRST_POLL = 0.1  # First poll interval: many tasks take less than a second.
 _LARGEST_INTEGER = 2**53  # The largest that every JSON parser reads exactly; as milliseconds 285,000 years.
 _MAX_MESSAGE = 500  # Characters of a status message, which is one line; a handler may log whole documents.
@@ -216,8 +217,8 @@ def encode_result(result: t.CallToolResult, revision: str) -> Raw:
     """Encode a result in the form of its caller's revision."""
     found = find_revision(revision)
     if found is None:
-        return Raw(msgspec.json.encode(result))
+        return Raw(_encode(result))
     if found.result_type:
         # Every result of that revision has it; the official TypeScript package of the extension reads no other.
         result = replace(result, result_type="complete")
-    return Raw(msgspec.json.encode(adapt_params(result, found)))
+    return Raw(_encode(adapt_params(result, found)))
