@@ -14,17 +14,10 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from tests.simulation.store import Engine, SimulatedStore
-<<<<<<< HEAD
-from trunkline.extensions.tasks import record, store_backend
-from trunkline.extensions.tasks.store_backend import StoreTaskBackend
-from trunkline.server.request_state import StateKeeper
-from trunkline.server.shared_sessions import SharedServerAcceptor
-=======
 from trunkline.extensions.tasks import leases, record
 from trunkline.extensions.tasks.leases import Leases
+from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
-from trunkline.server.shared_state import SharedStateKeeper
->>>>>>> tasks
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns
@@ -184,16 +177,6 @@ def _tasks_without_fencing(replace: Replace) -> None:
     """A task is changed without a look whether another worker has changed it meanwhile."""
     commit = SimulatedStore.commit
 
-<<<<<<< HEAD
-    async def without_conditions(self: Any, *steps: Step) -> Commit:
-        unconditional = (
-            step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
-            for step in steps
-        )
-        return await commit(self, *unconditional)
-
-    replace(SimulatedStore, "commit", without_conditions)
-=======
     async def commit_unseen(self: Any, *steps: Step) -> Commit:
         changed = (
             step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
@@ -202,7 +185,6 @@ def _tasks_without_fencing(replace: Replace) -> None:
         return await commit(self, *changed)
 
     replace(SimulatedStore, "commit", commit_unseen)
->>>>>>> tasks
 
 
 def _leases_ignored(replace: Replace) -> None:
