@@ -36,7 +36,7 @@ class ReadableEngine(MemoryEngine):
 
     @property
     def values(self) -> dict[str, bytes]:
-        return {key: value for key, (value, _) in self._contents.values.items()}
+        return {key: value for key, (_, _, value) in self._contents.tables.values.items()}
 
 
 Make = Callable[[Limits], HandleRecords]
@@ -220,4 +220,4 @@ async def test_a_store_has_no_usable_handle_in_it(contents: MemoryContents) -> N
         cart = await one(client, "create")
     await server.aclose()
     assert [key for key in engine.values if key.startswith("handle:")]
-    assert cart.partition(".")[2] not in repr((engine.values, contents.indexes))
+    assert cart.partition(".")[2] not in repr((engine.values, contents.tables.indexes))

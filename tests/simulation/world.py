@@ -240,7 +240,7 @@ class SimulatedWorker:
         limits = Limits(state_bytes=STATE_BYTES)
         self.server = Server("simulated", version="1", state_keys=[KEY], tasks=tasks, limits=limits)
         add_tools(self.server, self)
-        self.app = self.server.asgi(store=self.store, sse=False)  # type: ignore[arg-type]
+        self.app = self.server.asgi(store=self.store, sse=False)
         # The order of a set depends on addresses, which differ from run to run.
         self.app.open_responses.streams = OrderedSet()  # type: ignore[assignment]
         endpoint: Any = self.app._session_endpoint

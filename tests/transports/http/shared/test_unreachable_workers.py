@@ -145,7 +145,7 @@ async def test_a_listen_stream_of_a_worker_that_joins_later_hears_that_anything_
         stream = modern(late.app, request("subscriptions/listen", wanted))
         assert (await stream.message())["method"] == "notifications/subscriptions/acknowledged"
         one.workshop.server.changed("note://one")
-        await until(lambda: "announcements" in store.logs)
+        await until(lambda: "announcements" in store.tables.logs)
         reachable.set()
         async with asyncio.timeout(20):
             assert (await stream.message())["params"]["uri"] == "note://one"
