@@ -198,11 +198,10 @@ async def memory_stores() -> AsyncIterator[list[Store]]:
 @asynccontextmanager
 async def sqlite_stores() -> AsyncIterator[list[Store]]:
     """Make two files."""
-    from trunkline.store import sqlite
+    from trunkline.store.sqlite import SqliteEngine
 
-    engine: Any = sqlite.SqliteEngine
     with tempfile.TemporaryDirectory(prefix="trunkline-bench-") as folder:
-        yield [engine(Path(folder) / f"{number}.db", name="bench") for number in range(2)]
+        yield [SqliteEngine(Path(folder) / f"{number}.db", name="bench") for number in range(2)]
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -47,11 +47,10 @@ def memory_engine(request: pytest.FixtureRequest) -> MakeEngine:
 
 def sqlite_engine(request: pytest.FixtureRequest) -> MakeEngine:
     """Return what makes engines on a file."""
-    from trunkline.store import sqlite
+    from trunkline.store.sqlite import SqliteEngine
 
-    engine: Any = sqlite.SqliteEngine
     path: Path = request.getfixturevalue("tmp_path") / "store.db"
-    return lambda name: engine(path, name=name)  # type: ignore[no-any-return]
+    return lambda name: SqliteEngine(path, name=name)
 
 
 def redis_engine(request: pytest.FixtureRequest) -> MakeEngine:
