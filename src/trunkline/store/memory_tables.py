@@ -342,7 +342,10 @@ class MemoryTables:
         members = index.members
         if index.order is None:
             index.order = SortedNames(members)
-        return list(islice((member for member in index.order.after(after) if members[member][0] > now), limit))
+        following = index.order.after(after)
+        if self._expiring[0][0] <= now:
+            following = (member for member in following if members[member][0] > now)
+        return list(islice(following, limit))
 
     def _check_index(self, step: Index, now: float) -> Commit | None:
         """Check that each index has room for a member."""
