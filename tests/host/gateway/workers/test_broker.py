@@ -9,7 +9,6 @@ import socket
 import stat
 import struct
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -33,7 +32,6 @@ from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, BrokeredProcesses
 from trunkline.host.upstreams.supervision.clients import make_client
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
-from trunkline.store.memory import MemoryContents
 
 Entries = dict[str, dict[str, Any]]
 SECONDS = 60.0
@@ -81,8 +79,7 @@ async def stage(entries: Entries, folder: Path, count: int = 2) -> AsyncIterator
     common: dict[str, Any] = {"policy": allow(*entries), "audit": False, "wait_seconds": SECONDS}
     async with opened(processes, entries, folder=folder / "owner", **common) as owner:
         bound = asyncio.Event()
-        contents = MemoryContents(now=time.time, random=os.urandom)
-        broker = Broker(owner._open.core, processes, contents)
+        broker = Broker(owner._open.core, processes)
         serving = asyncio.create_task(broker.serve(path, bound.set))
         await bound.wait()
         connections = [BrokerConnection(path) for _ in range(count)]

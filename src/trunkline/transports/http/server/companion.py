@@ -1,4 +1,4 @@
-"""A process beside the workers that they need, such as the one with what they share: started, restarted and stopped.
+"""A process beside the workers that they need, such as the broker of a gateway: started, restarted and stopped.
 
 The supervisor forks it before the workers. It writes ``READY`` to its lifeline, a socket whose other end the supervisor
 has, and ends when that end is closed: it never outlives the supervisor. One that ends by itself is started again, later
