@@ -89,6 +89,18 @@ async def test_a_cut_connection_is_made_again_and_reads_are_repeated(own_redis: 
         assert (store.generation, store.stats.failed) == (generation, 0)
 
 
+async def test_a_connection_that_is_cut_during_a_check_is_made_again(own_redis: RedisServer) -> None:
+    """The check waits for the connection, and nothing else may wait for the check."""
+    async with connected(own_redis) as store:
+        own_redis.pause()
+        store._check_now.set()
+        await until(lambda: bool(store._commands._under_way))
+        store._commands._lose(OSError("cut"), repeat=True)
+        own_redis.resume()
+        assert await asyncio.wait_for(store.get("key"), 30) is None
+        assert store.available
+
+
 async def test_a_slow_redis_is_not_a_lost_one(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command takes long, and all of them far longer than the timeout: the time in the queue does not count."""
     monkeypatch.setattr(redis_connection, "_WINDOW", 2)

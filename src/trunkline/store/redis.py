@@ -100,9 +100,13 @@ class RedisEngine(Store):
         #: The generations before it.
         self._ended: deque[str] = deque(maxlen=_ENDED)
         self._callbacks: list[Callable[[str], None]] = []
+        #: Checks regularly.
         self._task: asyncio.Task[None] | None = None
+        self._check_now = asyncio.Event()
+        #: Connects again: not the same task, since a check may wait for the connection.
+        self._opener: asyncio.Task[None] | None = None
+        self._open_now = asyncio.Event()
         self._opening = asyncio.Lock()
-        self._wake = asyncio.Event()
         self._down = False
         self._closed = False
 
@@ -240,9 +244,10 @@ class RedisEngine(Store):
     async def aclose(self) -> None:
         """Disconnect; commands that come later fail instead of connecting again."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in (self._task, self._opener):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self._appends.aclose()
         await self._channels.aclose()
         await self._commands.aclose()
@@ -318,17 +323,19 @@ class RedisEngine(Store):
 
     def _start(self) -> None:
         if self._task is None and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._stay_connected(), name="trunkline-store")
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._check_regularly(), name="trunkline-store")
+            self._opener = loop.create_task(self._stay_connected(), name="trunkline-store-connection")
 
     def _connection_lost(self, error: BaseException) -> None:
         """Called when the connection for commands is lost: it is made again at once, if Redis has not fallen silent."""
         if isinstance(error, TimeoutError):
             self._failed(error)
-        self._wake.set()
+        self._open_now.set()
 
     def _writes_lost(self) -> None:
         """Called when Redis lost writes that it had acknowledged: the check starts a new generation."""
-        self._wake.set()
+        self._check_now.set()
 
     def _failed(self, error: BaseException) -> None:
         if not self._down:
@@ -341,23 +348,34 @@ class RedisEngine(Store):
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
         while not is_cancelled():
-            self._wake.clear()
+            self._open_now.clear()
+            if self._commands.connected:
+                await self._open_now.wait()
+                # A connection that breaks as soon as it is made is not made again at once.
+                await asyncio.sleep(max(0.0, self._opened_at + _PROBE_SECONDS - loop.time()))
+            try:
+                await self._open()
+                if not self._channels.started:
+                    await self._channels.start()
+            except StoreUnavailable:
+                await asyncio.sleep(_PROBE_SECONDS)
+            except Exception:
+                log.exception("connecting to the store failed")
+                await asyncio.sleep(_PROBE_SECONDS)
+
+    async def _check_regularly(self) -> None:
+        while not is_cancelled():
+            self._check_now.clear()
             try:
                 if self._commands.connected:
                     await self._check()
-                else:
-                    # A connection that breaks as soon as it is made is not made again at once.
-                    await asyncio.sleep(max(0.0, self._opened_at + _PROBE_SECONDS - loop.time()))
-                    await self._open()
-                    if not self._channels.started:
-                        await self._channels.start()
             except StoreUnavailable:
                 pass
             except Exception:
                 log.exception("the check of the store failed")
             try:
-                async with asyncio.timeout(_PROBE_SECONDS if self._down else _CHECK_SECONDS):
-                    await self._wake.wait()
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._check_now.wait()
             except TimeoutError:
                 pass
 
