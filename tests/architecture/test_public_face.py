@@ -239,7 +239,18 @@ INTERNAL = frozenset(
         *(
             f"{owner}.{method}"
             for owner in ("Server", "Gateway")
-            for method in ("call_mounted", "elicitor_for", "handles", "notification_received", "pool", "seal", "timers")
+            for method in (
+                *(
+                    "call_mounted",
+                    "elicitor_for",
+                    "handles",
+                    "notification_received",
+                    "pool",
+                    "seal",
+                    "state",
+                    "timers",
+                ),
+            )
         ),
         "Endpoint.answer_options",
         "ServerCatalog.is_current",

@@ -27,9 +27,10 @@ from trunkline.server.tools import ToolOptions
 REFERENCE = ROOT / "docs" / "reference"
 #: Members of a server or a client that are called by the package itself.
 INNER = {
-    *("acquire_lifespans", "call_in_middleware", "call_mounted", "capabilities", "check_apps", "discovered"),
-    *("answered", "draining", "elicitor_for", "metrics", "put_page", "telemetry"),
-    *("initialized", "lifespan_value", "notification_received", "pool", "read", "release", "resume", "seal", "timers"),
+    *("acquire_lifespans", "answered", "call_in_middleware", "call_mounted", "capabilities", "check_apps"),
+    *("discovered", "draining", "elicitor_for", "handles", "has_shared_store", "initialized", "lifespan_value"),
+    *("metrics", "notification_received", "pool", "put_page", "read", "release", "resume", "seal", "state"),
+    *("telemetry", "timers"),
 }
 
 

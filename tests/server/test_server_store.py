@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_a_server_without_anything_to_store_opens_nothing() -> None:
 async def test_a_run_may_use_another_store_than_the_definition(contents: MemoryContents) -> None:
     server = Server("s", store="redis://127.0.0.1:1/0", state_keys=[OLD])
     engine = MemoryEngine(contents)
-    server.asgi(store=engine)
+    server.asgi(store=engine)  # type: ignore[arg-type]  # an engine of a test
     assert await server.state.ready() is engine
 
 
@@ -137,7 +138,8 @@ async def test_a_configured_key_needs_no_store(contents: MemoryContents) -> None
 
 @pytest.mark.parametrize("store", ["redis://127.0.0.1:1/0", "engine"])
 async def test_a_store_that_others_can_read_needs_a_configured_key(store: str, contents: MemoryContents) -> None:
-    server = Server("s", store=ReadableEngine(contents) if store == "engine" else store)
+    option: Any = ReadableEngine(contents) if store == "engine" else store
+    server = Server("s", store=option)
     with pytest.raises(ConfigError, match="set TRUNKLINE_STATE_KEY"):
         server.asgi()
     with pytest.raises(ConfigError, match="set TRUNKLINE_STATE_KEY"):

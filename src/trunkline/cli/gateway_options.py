@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from trunkline.cli.options import is_path
+from trunkline.cli.serving_options import is_path
 from trunkline.cli.ui.output import print_notice
 from trunkline.errors import ConfigError
 from trunkline.host.authorization.approval import (

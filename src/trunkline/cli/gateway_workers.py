@@ -36,7 +36,7 @@ from trunkline.cli.gateway_runner import (
     state_changes_printed,
 )
 from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
-from trunkline.cli.options import is_path
+from trunkline.cli.serving_options import is_path
 from trunkline.cli.ui.output import one_line, print_notice
 from trunkline.cli.ui.terminal import signal_handlers
 from trunkline.errors import ConfigError, TrunklineError

@@ -19,7 +19,6 @@ from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
 
 __all__ = [
-    "STORE",
     "Choices",
     "PolicyOptions",
     "apps_option",
@@ -27,7 +26,6 @@ __all__ = [
     "client_options",
     "config_option",
     "http_option",
-    "is_path",
     "json_object",
     "json_option",
     "listen_option",
@@ -41,8 +39,6 @@ __all__ = [
     "read_policy_options",
     "read_target_options",
     "read_value",
-    "store_of_environment",
-    "store_option",
     "take_item",
     "target_options",
     "timeout_option",
@@ -50,8 +46,6 @@ __all__ = [
     "with_json_errors",
 ]
 
-#: The environment variable with the path or the URL of the store.
-STORE = "TRUNKLINE_STORE"
 _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
     {
         bool: ("boolean",),
@@ -65,26 +59,6 @@ _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
 _ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 # Deeper than this, the references of a schema are circular.
 _MOST_STEPS = 16
-
-
-def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--store``."""
-    return click.option(
-        "--store",
-        metavar="FILE|URL",
-        help="Where everything that outlives a request is kept: an SQLite file, or for several machines a Redis server "
-        f"(redis://HOST:PORT/DB; needs TRUNKLINE_STATE_KEY). Default: in memory. With --http also: {STORE}.",
-    )(command)
-
-
-def store_of_environment(address: ListenAddress | None) -> str | None:
-    """Return the store in the environment, which does not show a password in the list of processes."""
-    return None if address is None else os.environ.get(STORE) or None
-
-
-def is_path(store: str | None) -> bool:
-    """Return whether a store is a file of this machine."""
-    return store is not None and ("://" not in store or store.startswith("sqlite://"))
 
 
 def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from socket import socket
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from trunkline.protocol.rate_limit import RateLimit
     from trunkline.server.server import Server
     from trunkline.store.interface import Store
-    from trunkline.store.server_store import StoreOption
     from trunkline.transports.http.server.rate_limits import RequestLimiter
 
 __all__ = [
@@ -72,7 +72,7 @@ class AsgiOptions(TypedDict, total=False):
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
     #: The store of the server for this run: the path of an SQLite file, or the URL of a Redis or Valkey server.
-    store: StoreOption
+    store: str | os.PathLike[str] | None
     #: How many requests one caller may send: ``RateLimit(per_second=10, burst=20)``, or text such as ``10/s``.
     rate_limit: RateLimit | str | None
 
@@ -177,8 +177,14 @@ class _SingleRequestConnection(ServerConnection):
         self.session = admitted.caller.session
 
 
-def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> Endpoint:
-    """Create the ASGI application of a server."""
+def make_endpoint(
+    server: Server, path: str, options: Mapping[str, object], *, shares_sessions: bool = True
+) -> Endpoint:
+    """Create the ASGI application of a server.
+
+    Sessions are in its store if other processes may use that, and so serve the next request; with ``shares_sessions``
+    False they are in this process in any case.
+    """
     given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
     endpoint = EndpointOptions(
         path=_path("path", path),
@@ -214,8 +220,7 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         "authenticator": authenticator,
     }
     use_store(server, given)
-    # What decides whether sessions are in the store: without a common one, no other process could serve them.
-    if not server.shares_sessions:
+    if not (shares_sessions and server.has_shared_store):
         return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
     from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
 

@@ -447,11 +447,6 @@ class Server(ComponentRegistry):
         return (self._store_options[0] is not None) if self._state is None else self._state.is_shared
 
     @property
-    def shares_sessions(self) -> bool:
-        """Whether other processes may serve the next request of a session."""
-        return self.has_shared_store
-
-    @property
     def seal(self) -> StateSeal:
         """Seals and opens request state; created on first use."""
         if self._seal is None:

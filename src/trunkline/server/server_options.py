@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.task_options import TaskSettings
-    from trunkline.store.server_store import StoreOption
 
 __all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
 
@@ -61,7 +60,7 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    store: StoreOption
+    store: str | os.PathLike[str] | None
     auth: ServerAuth
     implied_scopes: Mapping[str, Sequence[str]]
     resource: str

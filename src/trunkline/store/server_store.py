@@ -32,7 +32,7 @@ StoreOption: TypeAlias = "str | os.PathLike[str] | Store | None"
 _ENVIRONMENT = "TRUNKLINE_STATE_KEY"
 #: The purpose of the seal of stored values; request states, handles and session ids have others.
 _STORED_VALUES = b"\x04"
-_KEY_BYTES = 32
+_KEY_BYTES = 32  # AES-256.
 #: A key that was made for a store stays there: for a hundred years, since every value has a time to live.
 _KEY_SECONDS = 100 * 365 * 24 * 3600.0
 #: For how long after the last start of a worker others must have its keys: a month.

@@ -10,9 +10,9 @@ import click
 
 from trunkline.cli.announcement import announce_address, announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.options import http_option, rate_limit_option, store_of_environment, store_option
+from trunkline.cli.options import http_option, rate_limit_option
+from trunkline.cli.serving_options import log_format_option, metrics_option, store_of_environment, store_option
 from trunkline.cli.targets import load_installed_server, load_server
-from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress
 from trunkline.transports.python_files import split_spec
 

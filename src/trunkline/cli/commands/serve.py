@@ -13,14 +13,17 @@ from trunkline.cli.options import (
     approval_option,
     config_option,
     http_option,
-    is_path,
     policy_options,
     rate_limit_option,
     read_policy_options,
+)
+from trunkline.cli.serving_options import (
+    is_path,
+    log_format_option,
+    metrics_option,
     store_of_environment,
     store_option,
 )
-from trunkline.cli.telemetry_options import log_format_option, metrics_option
 from trunkline.net.addresses import ListenAddress, parse_listen_address
 
 if TYPE_CHECKING:

@@ -277,6 +277,8 @@ async def _measured(
 
 
 def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: WorkerLinks | None = None) -> GatewayApp:
+    from trunkline.server.http import make_endpoint
+
     path = options.get("path", "/mcp").rstrip("/")
     profiles: dict[str | None, Profile | None] = {None: None}
     profiles.update(options.get("profiles") or {})
@@ -286,15 +288,16 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any, worker: W
         gateway = _gateway(assembly, options, name, profile, worker)
         gateways.append(gateway)
         where = path if name is None else f"{path}/{name}"
-        endpoints[where] = gateway.asgi(
-            where,
-            auth=auth,
-            allowed_hosts=options.get("allowed_hosts", ()),
-            allowed_origins=options.get("allowed_origins", ()),
-            resource=options.get("resource") if name is None else None,
-            rate_limit=options.get("rate_limit"),
-            store=None if worker is None else worker.share(gateway),
-        )
+        http = {
+            "auth": auth,
+            "allowed_hosts": options.get("allowed_hosts", ()),
+            "allowed_origins": options.get("allowed_origins", ()),
+            "resource": options.get("resource") if name is None else None,
+            "rate_limit": options.get("rate_limit"),
+            "store": None if worker is None else worker.share(gateway),
+        }
+        # What a gateway knows of its sessions is in this process, unless it is one of several workers.
+        endpoints[where] = make_endpoint(gateway, where, http, shares_sessions=worker is not None)
         if worker is not None:
             # From here on the broker may have this worker announce changed lists, before it has served a request.
             endpoints[where].start()

@@ -154,16 +154,9 @@ class Gateway(Server):
         self._unfollow()
         self._unfollow_resources()
         await self._notifications.aclose()
-        self.close()
-        await self._long_calls.aclose()
+        await super().aclose()
         await self.subscriptions.aclose()
         await self.sessions.aclose()
-        await self.state.aclose()
-
-    @property
-    def shares_sessions(self) -> bool:
-        """Whether other processes serve the sessions too: only among workers, which share what belongs to them."""
-        return self.sessions.is_shared
 
     # --- the catalog -------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,3 @@ class LongCalls:
     def goes_on(self, session: Session | None) -> bool:
         """Return True if a call of a session continues after the session ends."""
         return session is not None and self._tasks.runs_for(session)
-
-    async def aclose(self) -> None:
-        """Stop the running tasks; the next process continues those that are stored in a file."""
-        await self._tasks.aclose()

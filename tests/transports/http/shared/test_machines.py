@@ -59,7 +59,7 @@ async def open_session(url: str) -> bool:
     """Open a session and call a tool in it; return False if the store is not there."""
     try:
         async with Client(url, revision=NEWEST_HANDSHAKE.name) as client:
-            return bool((await client.call_tool("pid")).data > 0)
+            return bool((await client.call_tool("pid")).data)
     except StoreUnavailable:
         return False
 

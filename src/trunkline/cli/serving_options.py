@@ -1,12 +1,40 @@
-"""The options of commands that serve, for what is seen of them from outside: metrics, health and log lines."""
+"""The options of commands that serve: the store, and what is seen of them from outside: metrics, health, log lines."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
-__all__ = ["log_format_option", "metrics_option"]
+if TYPE_CHECKING:
+    from trunkline.net.addresses import ListenAddress
+
+__all__ = ["is_path", "log_format_option", "metrics_option", "store_of_environment", "store_option"]
+
+#: The environment variable with the path or the URL of the store.
+_STORE = "TRUNKLINE_STORE"
+
+
+def store_option(function: Callable[..., int]) -> Callable[..., int]:
+    """Add ``--store``."""
+    return click.option(
+        "--store",
+        metavar="FILE|URL",
+        help="Where everything that outlives a request is kept: an SQLite file, or for several machines a Redis server "
+        f"(redis://HOST:PORT/DB; needs TRUNKLINE_STATE_KEY). Default: in memory. With --http also: {_STORE}.",
+    )(function)
+
+
+def store_of_environment(address: ListenAddress | None) -> str | None:
+    """Return the store in the environment, which does not show a password in the list of processes."""
+    return None if address is None else os.environ.get(_STORE) or None
+
+
+def is_path(store: str | None) -> bool:
+    """Return whether a store is a file of this machine."""
+    return store is not None and ("://" not in store or store.startswith("sqlite://"))
 
 
 def metrics_option(function: Callable[..., int]) -> Callable[..., int]:
