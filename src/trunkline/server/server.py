@@ -118,8 +118,6 @@ class Server(ComponentRegistry):
         self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
         self.http_options: dict[str, Any] = http_options(options)
         self._state_keys = options.get("state_keys")
-        #: Everything that outlives a request.
-        self.state: ServerStore = ServerStore(options.get("store"), name=name, seal=lambda: self.seal.texts)
         #: Where the values behind handles are stored: an SQLite file, a store, or None for this process.
         self.handle_option: str | os.PathLike[str] | HandleStore | None = options.get("handles")
         self._clock = options.get("clock")
@@ -162,6 +160,8 @@ class Server(ComponentRegistry):
             self.extensions, self.extension_objects = read_extensions(options["extensions"], "server")
             for extension in self.extension_objects:
                 register_extension(self, extension)
+        #: Everything that outlives a request.
+        self.state: ServerStore = ServerStore(options.get("store"), name=self.name, seal=lambda: self.seal.texts)
         self._task_settings = options.get("tasks")
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
         self.tasks: TaskService | None = None
