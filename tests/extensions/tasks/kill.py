@@ -99,7 +99,7 @@ class Killer:
     #: Seconds that a task takes, at most.
     longest = 0.4
     #: Seconds after which the tasks of a killed process are taken over: some lives are longer.
-    lease = 0.05
+    lease = 0.1
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder

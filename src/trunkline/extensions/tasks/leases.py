@@ -52,18 +52,17 @@ class Leases:
         all others ran out too. So the first time after an outage, and after the start, every runner may renew its
         leases before they count.
         """
-        records, taken = self._records, list[TaskRecord]()
+        records, taken, left = self._records, list[TaskRecord](), _CLAIM
         # What only this process sees has no lease that could run out.
         lease = self.seconds if records.shared and self._is_steady() else _RELEASED_SECONDS
         try:
-            while len(taken) < _CLAIM:
-                deliveries = await records.store.take(QUEUE, records.runner, lease=lease, limit=_CLAIM - len(taken))
+            while left and (deliveries := await records.store.take(QUEUE, records.runner, lease=lease, limit=left)):
+                # Also those that cannot be taken over count: if this takes long, the first of them are due again.
+                left -= len(deliveries)
                 for delivery in deliveries:
                     record = await self._take_over(delivery.id)
                     if record is not None:
                         taken.append(record)
-                if not deliveries:
-                    break
         except StoreUnavailable:
             self.interrupted()
         return taken

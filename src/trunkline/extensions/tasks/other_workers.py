@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
@@ -29,6 +30,7 @@ from trunkline.server.elicitors import OnceResults
 
 if TYPE_CHECKING:
     from trunkline.extensions.tasks.service import Tasks
+    from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.store.interface import Subscription
 
 __all__ = ["News", "OtherWorkers", "Watchers"]
@@ -284,6 +286,25 @@ class Watchers:
                 await subscription.close()
 
         return remove
+
+    async def add_stream(
+        self, stream: SubscriptionStream, ids: Sequence[str]
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Notify a stream of changes of tasks; return a function that stops it."""
+        removals: list[Callable[[], Awaitable[None]]] = []
+
+        async def stop() -> None:
+            for remove in removals:
+                await remove()
+
+        try:
+            for id in ids:
+                removal = await self.add(id, partial(stream.notify_change, ("task", id)))
+                removals.append(removal)
+        except BaseException:
+            await stop()
+            raise
+        return stop
 
     def notify(self, id: str) -> None:
         """Call what watches a task that was changed here."""

@@ -477,19 +477,7 @@ class Tasks:
 
     async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
         """Notify a stream of changes of tasks; return a function that stops it."""
-        removals: list[Callable[[], Awaitable[None]]] = []
-
-        async def stop() -> None:
-            for removal in removals:
-                await removal()
-
-        try:
-            for id in ids:
-                remove = await self.watchers.add(id, partial(stream.notify_change, ("task", id)))
-                removals.append(remove)
-        except BaseException:
-            await stop()
-            raise
+        stop = await self.watchers.add_stream(stream, ids)
         return lambda: self.spawn(stop())
 
     # --- the process --------------------------------------------------------------------------------------------------
