@@ -17,16 +17,17 @@ from tests.auth.authorization_server.support import (
     VERIFIER,
     Browser,
     Clock,
+    Contents,
     FileEngine,
     PublicEngine,
     Response,
     authorize_url,
     exchange,
     make_server,
-    memory,
     register,
     server_store,
     written,
+    written_values,
 )
 from tests.auth.authorization_server.test_oauth_proxy import TOKEN, a_provider, make_proxy, sent_on
 from tests.store.conftest import Workers, own_redis, shared_redis, workers
@@ -35,7 +36,6 @@ from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.store.interface import Commit, Step, Store
-from trunkline.store.memory import MemoryContents
 from trunkline.store.redis import RedisEngine
 
 __all__ = ["own_redis", "shared_redis", "workers"]
@@ -212,18 +212,18 @@ async def test_registered_clients_have_a_bound_over_all_workers(workers: Workers
 
 
 async def test_nothing_readable_is_stored() -> None:
-    contents = memory(Clock())
+    contents = Contents(Clock())
     server = shared(PublicEngine(contents), clock=Clock())
     client, given = await tokens((server, server))
-    stored = b"\n".join([*(value for value, _ in contents.values.values()), *map(str.encode, contents.values)])
+    stored = b"\n".join(written_values(contents))
     secrets = (given["access_token"], given["refresh_token"], '"d"', "files:read", "ada", "jwk")
     assert [each for each in secrets if each.encode() in stored] == []
     assert client.encode() in stored
-    assert len(contents.values) > 5
+    assert len(contents.written) > 5
 
 
 async def test_records_stay_readable_while_keys_rotate() -> None:
-    contents = memory(Clock())
+    contents = Contents(Clock())
 
     def server(*keys: bytes) -> AuthorizationServer:
         return make_server(store=PublicEngine(contents), state_keys=keys, clock=Clock())
@@ -243,29 +243,29 @@ async def test_records_stay_readable_while_keys_rotate() -> None:
 def test_a_store_that_others_can_read_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRUNKLINE_STATE_KEY", raising=False)
     with pytest.raises(ConfigError, match="TRUNKLINE_STATE_KEY, or pass state_keys="):
-        make_server(store=PublicEngine(memory()))
+        make_server(store=PublicEngine(Contents()))
     monkeypatch.setenv("TRUNKLINE_STATE_KEY", "11" * 32)
-    make_server(store=PublicEngine(memory()))
+    make_server(store=PublicEngine(Contents()))
 
 
 async def test_a_chosen_file_stays_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    contents = memory()
+    contents = Contents()
     server = make_server(store=FileEngine(tmp_path / "auth.db"))
     server._share(server_store(PublicEngine(contents)))
     await tokens((server, server))
-    assert (contents.values, len(written(tmp_path)) > 0) == ({}, True)
+    assert (contents.written, len(written(tmp_path)) > 0) == ({}, True)
     assert caplog.text.count("is a file of this machine") == 1
     await server.aclose()
 
 
 async def test_without_a_store_that_of_the_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    contents = memory()
+    contents = Contents()
     server = make_server(store=None)
     server._share(server_store(PublicEngine(contents)))
     await tokens((server, server))
     await server.aclose()
-    assert (len(contents.values) > 5, written(tmp_path)) == (True, b"")
+    assert (len(contents.written) > 5, written(tmp_path)) == (True, b"")
 
 
 async def test_users_are_warned_of_a_server_that_forgets_them(caplog: pytest.LogCaptureFixture) -> None:
@@ -279,7 +279,7 @@ async def test_users_are_warned_of_a_server_that_forgets_them(caplog: pytest.Log
 class Counting(PublicEngine):
     """Counts the verbs that are called."""
 
-    def __init__(self, contents: MemoryContents) -> None:
+    def __init__(self, contents: Contents) -> None:
         super().__init__(contents)
         self.verbs: list[str] = []
 
@@ -308,7 +308,7 @@ class Counting(PublicEngine):
 
 
 async def test_a_token_request_is_few_verbs() -> None:
-    store = Counting(memory())
+    store = Counting(Contents())
     server = shared(store)
     client, given = await tokens((server, server))
     code = await code_of(server, client)
@@ -380,7 +380,7 @@ async def test_a_token_that_was_just_verified_is_accepted_for_a_minute_without_r
 
 
 async def test_nothing_of_before_a_loss_of_writes_can_be_used() -> None:
-    contents = memory()
+    contents = Contents()
     store = PublicEngine(contents)
     await store.connect()
     server = shared(store)

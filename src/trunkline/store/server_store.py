@@ -14,7 +14,6 @@ Servers and authorization servers have one each; a server passes its own to its 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from trunkline.store.interface import Store
 
 __all__ = ["ServerStore", "StoreOption"]
-
-_log = logging.getLogger("trunkline")
 
 #: What ``store=`` accepts: a path or a URL (``sqlite:///…``, ``redis://…``), an engine, or None for memory.
 StoreOption: TypeAlias = "str | os.PathLike[str] | Store | None"
@@ -64,7 +61,6 @@ class ServerStore:
         self._stored_seal: Seal | None = None
         #: Whether the keys were loaded from the store, or compared with those of other workers.
         self._checked = False
-        self._warned = False
 
     # --- what is used ------------------------------------------------------------------------------------------------
 
@@ -156,7 +152,7 @@ class ServerStore:
         try:
             await self.ready()
         except StoreUnavailable:
-            # It was logged.
+            # The engine has logged it, and tries again.
             return
 
     async def ready(self) -> Store:
@@ -178,18 +174,10 @@ class ServerStore:
             StoreUnavailable: it cannot be reached now.
             ConfigError: other workers have other keys.
         """
-        try:
-            await store.connect()
-            if not self._checked:
-                await self._settle_keys(store)
-        except StoreUnavailable as error:
-            if not self._warned:
-                _log.warning(
-                    "the store cannot be reached; what needs it is answered with an error until it can be: %s", error
-                )
-            self._warned = True
-            raise
-        self._checked, self._warned = True, False
+        await store.connect()
+        if not self._checked:
+            await self._settle_keys(store)
+            self._checked = True
 
     async def close(self, engine: Store) -> None:
         """Close an engine; the next one that asks gets another."""

@@ -21,7 +21,7 @@ from trunkline.auth.authorization_server.server import AuthorizationServer
 from trunkline.auth.authorization_server.settings import hash_password
 from trunkline.errors import LinkError
 from trunkline.net import FetchResponse
-from trunkline.store.interface import Store
+from trunkline.store.interface import Commit, Delete, Put, Step, Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
 
@@ -37,9 +37,11 @@ __all__ = [
     "VERIFIER",
     "Browser",
     "Clock",
+    "Contents",
     "Documents",
     "FileEngine",
     "OpenFile",
+    "OwnEngine",
     "PublicEngine",
     "Response",
     "Start",
@@ -48,10 +50,10 @@ __all__ = [
     "exchange",
     "in_turn",
     "make_server",
-    "memory",
     "register",
     "server_store",
     "written",
+    "written_values",
 ]
 
 ISSUER = "https://auth.example.com"
@@ -222,7 +224,32 @@ OWN_RECORDS = pytest.mark.parametrize("records", ["own"], indirect=True)
 KEYS = (b"k" * 32,)
 
 
-class PublicEngine(MemoryEngine):
+class Contents(MemoryContents):
+    """The contents of a store in memory, with a copy of the values for tests of what is written."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        super().__init__(now=now, random=os.urandom)
+        self.written: dict[str, bytes] = {}
+
+
+class OwnEngine(MemoryEngine):
+    """A store in memory that only this process can read."""
+
+    def __init__(self, contents: Contents) -> None:
+        super().__init__(contents)
+        self._written = contents.written
+
+    async def commit(self, *steps: Step) -> Commit:
+        outcome = await super().commit(*steps)
+        for step in steps if outcome.done else ():
+            if isinstance(step, Put):
+                self._written[step.key] = step.value
+            elif isinstance(step, Delete):
+                self._written.pop(step.key, None)
+        return outcome
+
+
+class PublicEngine(OwnEngine):
     """A store in memory that stands for Redis: it outlives a process, and others can read it."""
 
     durable = True
@@ -234,11 +261,6 @@ def server_store(store: Store, keys: Sequence[bytes] = KEYS) -> ServerStore:
     return ServerStore(store, name="tests", keys=keys)
 
 
-def memory(clock: Callable[[], float] = time.time) -> MemoryContents:
-    """Return the contents of a new store in memory."""
-    return MemoryContents(now=clock, random=os.urandom)
-
-
 def make_server(**options: Any) -> AuthorizationServer:
     """Make a server in memory, with a store of its own or that of a server."""
     given = {"issuer": ISSUER, "scopes": SCOPES, "users": {"ada": _HASHED}, **options}
@@ -247,11 +269,11 @@ def make_server(**options: Any) -> AuthorizationServer:
 
 def in_turn(kind: Callable[..., S], given: Mapping[str, Any]) -> S:
     """Make a server with a store of its own, or with that of a server, unless the options have one."""
-    contents = memory(given.get("clock", time.time))
+    contents = Contents(given.get("clock", time.time))
     if "store" in given:
         return kind(**given)
     if not SHARED.get():
-        return kind(**given, store=MemoryEngine(contents))
+        return kind(**given, store=OwnEngine(contents))
     server = kind(**given)
     server._share(server_store(PublicEngine(contents)))
     return server
@@ -260,14 +282,14 @@ def in_turn(kind: Callable[..., S], given: Mapping[str, Any]) -> S:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class FileEngine(MemoryEngine):
+class FileEngine(OwnEngine):
     """A store in memory that stands for a file: opening the same path again opens the same contents."""
 
     durable = True
-    opened: ClassVar[dict[str, MemoryContents]] = {}
+    opened: ClassVar[dict[str, Contents]] = {}
 
     def __init__(self, path: Path) -> None:
-        super().__init__(self.opened.setdefault(str(path), memory()))
+        super().__init__(self.opened.setdefault(str(path), Contents()))
         self._path = str(path)
 
     @property
@@ -280,10 +302,15 @@ FILES: Mapping[str, Callable[[Path], Any]] = {"memory": FileEngine}
 OpenFile = Callable[[Path], Any]
 
 
+def written_values(contents: Contents) -> list[bytes]:
+    """Return the names and values that were written to a store."""
+    return [*contents.written.values(), *map(str.encode, contents.written)]
+
+
 def written(folder: Path) -> bytes:
     """Return all that was written to the stores of a folder, and to files beside them."""
     stores = [each for path, each in FileEngine.opened.items() if Path(path).parent == folder]
-    values = [value for contents in stores for value, _ in contents.values.values()]
+    values = [value for contents in stores for value in written_values(contents)]
     return b"".join([*values, *(path.read_bytes() for path in folder.iterdir())])
 
 

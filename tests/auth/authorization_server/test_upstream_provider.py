@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.authorization_server.support import Browser, Clock, FileEngine, OpenFile, memory, written
+from tests.auth.authorization_server.support import Browser, Clock, Contents, FileEngine, OpenFile, OwnEngine, written
 from tests.auth.authorization_server.test_oauth_proxy import TOKEN, a_provider, make_proxy, principal_of
 from tests.support import run_async
 from trunkline.auth.authorization_server.upstream_tokens import UpstreamTokens
 from trunkline.errors import ConfigError
-from trunkline.store.memory import MemoryEngine
 
 KEY = "a key that is long enough to be one"
 
@@ -107,9 +106,9 @@ async def test_a_changed_storage_key_is_reported_with_the_first_request(
 
 async def test_tokens_refreshed_while_a_grant_is_revoked_are_not_stored() -> None:
     clock = Clock()
-    contents = memory(clock)
+    contents = Contents(clock)
     provider = a_provider()
-    proxy = make_proxy(provider, store=MemoryEngine(contents), clock=clock)
+    proxy = make_proxy(provider, store=OwnEngine(contents), clock=clock)
     principal = await principal_of(Browser(proxy))
     clock.now += 3590
     grant_id = str((principal.claims or {})["grant_id"])
@@ -122,7 +121,7 @@ async def test_tokens_refreshed_while_a_grant_is_revoked_are_not_stored() -> Non
     proxy._upstream.refreshed = revoked_meanwhile  # type: ignore[method-assign]
     await proxy.upstream_token(principal)
     assert provider.asked[-1] == f"POST {TOKEN}"
-    assert [key for key, (value, _) in contents.values.items() if grant_id in key and value] == []
+    assert [key for key, value in contents.written.items() if grant_id in key and value] == []
     await proxy.aclose()
 
 
