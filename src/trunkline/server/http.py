@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from socket import socket
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from trunkline.connection import Connection
@@ -250,7 +249,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
     run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    if "connections" not in run and isinstance(given.get("store"), str):
+    if "worker" not in run and isinstance(given.get("store"), str):
         from trunkline.server.shared_sessions import check_store
 
         await check_store(server, given["store"])
@@ -261,7 +260,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     await serve(endpoint, host=host, port=port, limits=server.limits, **run)
 
 
-_RUN_OPTIONS = ("certfile", "connections", "keyfile", "keyfile_password", "log_level", "started")
+_RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started", "worker")
 
 
 def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]:
@@ -270,8 +269,8 @@ def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]
     Raises:
         TypeError: one is unknown.
     """
-    # A supervisor adds the socket through which it passes connections.
-    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "connections": socket}, ())
+    # One of several workers adds what it has of its supervisor.
+    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
 
 
 def check_options(server: Server, given: Mapping[str, Any]) -> None:

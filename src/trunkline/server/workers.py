@@ -29,6 +29,7 @@ from trunkline.transports.http.server.supervisor import Supervisor
 if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.server.worker_metrics import SupervisorMetrics
+    from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["run_workers", "worker_count"]
 
@@ -72,11 +73,11 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
 
     store = None if given.get("store") is not None else LocalStore(READY)
 
-    def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
-        own = given if reports is None else {**given, "metrics": reports}
+    def work(worker: WorkerProcess) -> int:
+        own = given if worker.reports is None else {**given, "metrics": worker.reports}
         if store is not None:
             own = {**own, "store": store.store(server.name)}
-        return _work(server, transport, own, connections, key)
+        return _work(server, transport, own, worker, key)
 
     def all_started() -> None:
         if started is not None:
@@ -94,6 +95,7 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
             work,
             listeners,
             drain_seconds=server.limits.drain_seconds,
+            heartbeat_seconds=server.limits.heartbeat_seconds,
             started=all_started,
             companion=None
             if store is None
@@ -134,19 +136,16 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     )
 
 
-def _work(server: Server, transport: str, given: Mapping[str, Any], connections: socket.socket, key: str | None) -> int:
-    """Serve the connections that the supervisor passes on; runs in a worker."""
+def _work(server: Server, transport: str, given: Mapping[str, Any], worker: WorkerProcess, key: str | None) -> int:
+    """Accept connections on the sockets of the supervisor, and serve them; runs in a worker."""
     from trunkline.server.run import run_async, run_loop
 
     if key is not None:
         # A call may go on at another worker, which must open what this one has sealed.
         os.environ["TRUNKLINE_STATE_KEY"] = key
 
-    def started(_: str) -> None:
-        connections.send(READY)
-
     try:
-        run_loop(run_async(server, transport, **given, connections=connections, started=started))
+        run_loop(run_async(server, transport, **given, worker=worker, started=lambda _: worker.ready()))
     except ConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

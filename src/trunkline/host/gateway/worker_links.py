@@ -1,9 +1,8 @@
-"""What connects a worker of a gateway to the others: connections of the supervisor, the broker, the store."""
+"""What connects a worker of a gateway to the others: the supervisor, the broker, the store."""
 
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from trunkline.host.upstreams.broker.messages import Hello
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from trunkline.host.core import HostCore
     from trunkline.host.gateway.gateway import Gateway
     from trunkline.host.gateway.worker_gateway import WorkerGateway
+    from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["WorkerLinks"]
 
@@ -24,20 +24,9 @@ __all__ = ["WorkerLinks"]
 class WorkerLinks:
     """The links of one worker."""
 
-    def __init__(
-        self,
-        connections: socket.socket,
-        broker: BrokerConnection,
-        url: str | None,
-        *,
-        reports: socket.socket | None = None,
-    ) -> None:
-        """Set the supervisor's socket, the broker, and the URL of the store; None for that of the broker.
-
-        On ``reports`` the worker reports its metrics to the supervisor.
-        """
-        self.connections = connections
-        self.reports = reports
+    def __init__(self, process: WorkerProcess, broker: BrokerConnection, url: str | None) -> None:
+        """Set what the worker has of its supervisor, the broker, and the URL of the store; None: that of the broker."""
+        self.process = process
         self.broker = broker
         self.url = url
         self._parked: ParkedElsewhere | None = None

@@ -93,10 +93,16 @@ class ConnectionTracker:
         self._unwritten: list[UvicornProtocol] = []
         #: Starts the task of a request; set with the first connection.
         self.start_task: TaskFactory = asyncio.create_task
+        #: Called with the number of connections when it changes.
+        self.on_count: Callable[[int], None] | None = None
+        #: When the connections began to retire: each response is the last of its connection.
+        self.retired_at: float | None = None
 
     def add(self, connection: UvicornProtocol) -> None:
         """Add a connection."""
         self.connections[connection] = None
+        if self.on_count is not None:
+            self.on_count(len(self.connections))
         self.empty.clear()
         if self._timer is None:
             self.now = self._clock()
@@ -106,6 +112,8 @@ class ConnectionTracker:
     def remove(self, connection: UvicornProtocol) -> None:
         """Remove a connection that is closed."""
         self.connections.pop(connection, None)
+        if self.on_count is not None:
+            self.on_count(len(self.connections))
         if not self.connections and self._timer is not None:
             self.empty.set()
             self._timer.cancel()
@@ -125,6 +133,20 @@ class ConnectionTracker:
                 # Its end is reported at the next turn of the loop; until then others may be accepted.
                 self.remove(oldest)
         return len(self.connections) <= most
+
+    def retire(self) -> None:
+        """Make the next response of each connection its last; no connection is closed under its client."""
+        self.retired_at = self._clock()
+        for connection in tuple(self.connections):
+            connection.retire()
+
+    def close_silent(self, seconds: float) -> None:
+        """Close the retired connections on which nothing was sent for so long."""
+        assert self.retired_at is not None
+        self.now = self._clock()
+        for connection in tuple(self.connections):
+            if connection.is_silent and self.now - max(connection.since, self.retired_at) >= seconds:
+                connection.transport.close()
 
     def write_soon(self, connection: UvicornProtocol) -> None:
         """Write the response of a connection at the next turn of the loop, with those of the others.
@@ -228,6 +250,7 @@ class UvicornProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.tracker.add(self)
         self.since = self.tracker.now
+        self.ending = self.tracker.retired_at is not None
         if not self.tracker.make_room(self):
             self.app = _overloaded
 
@@ -262,6 +285,21 @@ class UvicornProtocol(HttpToolsProtocol):
     def is_busy(self) -> bool:
         """Whether a request is being answered, or the connection is closing."""
         return self.transport.is_closing() or self._unanswered() is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request is being answered, and none has begun to arrive."""
+        return not self.is_busy and (self.phase == _BETWEEN or not self.framing)
+
+    def retire(self) -> None:
+        """Make the next response the connection's last, or the current one if its headers are not sent yet.
+
+        After headers that do not say so, the client may send its next request on this connection.
+        """
+        self.ending = True
+        current = self._unanswered()
+        if current is not None and not current.response_started:
+            current.keep_alive = False
 
     def shutdown(self) -> None:
         """Close as soon as no request is in progress and none has begun to arrive."""
