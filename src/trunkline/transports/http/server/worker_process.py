@@ -1,10 +1,10 @@
 """A worker's side of its supervisor: the shared listening sockets, its turn to accept, its heartbeat, its lifeline.
 
-All workers accept on the same sockets, which they inherit from the supervisor. What each of them publishes about itself
-is a row of the scoreboard, memory that all of these processes share: how many connections it has, when it accepted the
-last one, and when its event loop last turned. A worker that has more connections than another, or as many and accepted
-one later, leaves a new connection to the other for a moment: the load is even with few connections too. Nothing waits
-for a worker that hangs, is busy or has died: after that moment the connection is accepted by whoever is there.
+All workers accept on the same sockets, which they inherit from the supervisor; whoever is first has the connection, and
+that is rarely one that is busy. What each of them publishes about itself is a row of the scoreboard, memory that all of
+these processes share: how many connections it has, and when its event loop last turned. A worker that has clearly more
+connections than another leaves a new one to the others for a moment: clients keep their connections for long, so the
+load would stay uneven. A worker that hangs or has died accepts nothing, and no connection waits for it any longer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ BEAT_SECONDS = 1.0
 #: A worker whose last heartbeat is older is not waited for. It may still work: one late turn of its loop is no reason
 #: to replace it.
 _LATE_BEAT_SECONDS = 3.0
-#: For so many seconds a connection is left to a worker with fewer. That worker is woken at the same time and needs a
-#: fraction of it, unless it is busy; a client hardly notices it.
+#: For so many seconds a worker with more connections than its share leaves new ones to others: a few turns of a busy
+#: event loop, and nothing that a client notices.
 _YIELD_SECONDS = 0.005
+#: A worker has more than its share from two connections more than another on, or an eighth if it has many: sixteen
+#: connections of two workers are nine and seven at worst, and connections that come and go at a high rate never wait.
+_SHARE = 8
 #: For so many seconds nothing is accepted after an error such as too many open files; asyncio waits as long.
 _ERROR_SECONDS = 1.0
 
 # The cells of a row.
-_CONNECTIONS, _ACCEPTED_AT, _BEAT, _CELLS = range(4)
+_CONNECTIONS, _BEAT, _CELLS = range(3)
 
 
 class ScoreboardRow:
@@ -53,17 +56,13 @@ class ScoreboardRow:
         return self._cells[self._start + _BEAT]
 
     @property
-    def load(self) -> tuple[float, float]:
-        """How many connections the worker has, and when it accepted the last one; less is accepted first."""
-        return self._cells[self._start + _CONNECTIONS], self._cells[self._start + _ACCEPTED_AT]
+    def connections(self) -> float:
+        """How many connections the worker has; infinitely many if it accepts none any more."""
+        return self._cells[self._start + _CONNECTIONS]
 
     def beat(self) -> None:
         """Write the heartbeat."""
         self._cells[self._start + _BEAT] = time.monotonic()
-
-    def accepted(self) -> None:
-        """Write the time of an accepted connection."""
-        self._cells[self._start + _ACCEPTED_AT] = time.monotonic()
 
     def count(self, connections: float) -> None:
         """Write the number of open connections."""
@@ -86,10 +85,14 @@ class Scoreboard:
         self._cells = memoryview(mmap.mmap(-1, rows * _CELLS * 8)).cast("d")
         self.rows: tuple[ScoreboardRow, ...] = tuple(ScoreboardRow(self._cells, index) for index in range(rows))
 
-    def is_next(self, row: ScoreboardRow) -> bool:
-        """Return whether no other worker that responds has less load than the worker of this row."""
-        load, recent = row.load, time.monotonic() - _LATE_BEAT_SECONDS
-        return all(other is row or other.last_beat < recent or other.load >= load for other in self.rows)
+    def has_more_than_share(self, row: ScoreboardRow) -> bool:
+        """Return whether the worker of this row has clearly more connections than another one that responds."""
+        connections = row.connections
+        if connections < 2:
+            return False
+        limit = connections - max(2, connections // _SHARE)
+        recent = time.monotonic() - _LATE_BEAT_SECONDS
+        return any(other.connections <= limit and other.last_beat > recent for other in self.rows)
 
 
 class WorkerProcess:
@@ -183,10 +186,10 @@ class ConnectionAcceptor:
         asyncio.get_running_loop().add_reader(listener, self._readable, listener)
 
     def _readable(self, listener: socket.socket) -> None:
-        if self._worker.scoreboard.is_next(self._worker.row):
-            self._accept(listener)
-        else:
+        if self._worker.scoreboard.has_more_than_share(self._worker.row):
             self._pause(listener, _YIELD_SECONDS)
+        else:
+            self._accept(listener)
 
     def _pause(self, listener: socket.socket, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -210,6 +213,7 @@ class ConnectionAcceptor:
             self._pause(listener, _ERROR_SECONDS)
             return False
         connection.setblocking(False)
-        self._worker.row.accepted()
+        # Counted now: it is opened at a later turn of the event loop, and others may be accepted before.
+        self._worker.row.count(self._worker.row.connections + 1)
         self._accepted(connection)
         return True
