@@ -20,7 +20,7 @@ from tests.transports.http.serving_support import BOTH, META, POLLING, STATELESS
 from tests.transports.http.shared.machines import Machine
 from trunkline.protocol.sse import EventReader
 
-__all__ = ["Load", "run_load"]
+__all__ = ["KeepAliveClient", "Load", "run_load"]
 
 #: A call that has no response after so many seconds would wait for ever.
 CALL_SECONDS = 25.0
@@ -41,7 +41,8 @@ class Load:
         self.lost: list[str] = []
         self.restarts = 0
         self.connections = 0
-        #: Streams that ended early, and whose response was found by resuming them.
+        #: Responses that began as streams; and those of them that ended early, whose rest was found by resuming them.
+        self.streams = 0
         self.resumed = 0
 
 
@@ -97,6 +98,7 @@ class KeepAliveClient:
         pairs = (line.partition(": ") for line in head[1:] if line)
         headers = {name.lower(): value for name, _, value in pairs}
         if headers.get("transfer-encoding") == "chunked":
+            self._load.streams += 1
             body = b""
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 body += (await reader.readexactly(size + 2))[:-2]
@@ -104,6 +106,11 @@ class KeepAliveClient:
         else:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
         return _Answer(int(head[0].split(" ")[1]), headers, body)
+
+    async def closed_by_server(self) -> bool:
+        """Wait until the server closes the connection, with nothing more sent; return whether it was so."""
+        assert self._reader is not None
+        return not await self._reader.read()
 
     def close(self) -> None:
         """Disconnect."""
@@ -123,8 +130,8 @@ class KeepAliveClient:
         assert self.session is not None
         return {"mcp-protocol-version": POLLING, "mcp-session-id": self.session}
 
-    async def call(self, id: int, name: str, arguments: Mapping[str, Any]) -> None:
-        """Call a tool.
+    async def call(self, id: int, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool; return the text of its result.
 
         Raises:
             Lost: there is no result.
@@ -139,8 +146,7 @@ class KeepAliveClient:
         if answer.status != 200:
             raise Lost(f"status {answer.status}: {answer.body[:200]!r}")
         if "text/event-stream" not in answer.headers["content-type"]:
-            _check(json.loads(answer.body), id)
-            return
+            return _text_of(json.loads(answer.body), id)
         last = ""
         while not (message := _response_of(answer.body)):
             last = _last_id(answer.body) or last
@@ -150,7 +156,7 @@ class KeepAliveClient:
             if answer.status != 200:
                 raise Lost(f"a stream was not resumed: status {answer.status}")
             self._load.resumed += 1
-        _check(message, id)
+        return _text_of(message, id)
 
 
 def _events(body: bytes) -> list[Any]:
@@ -166,9 +172,10 @@ def _response_of(body: bytes) -> Any:
     return next((message for message in messages if "method" not in message), None)
 
 
-def _check(message: Any, id: int) -> None:
+def _text_of(message: Any, id: int) -> str:
     if message.get("id") != id or "result" not in message:
         raise Lost(f"not the result of this call: {json.dumps(message)[:200]}")
+    return str(message["result"]["content"][0]["text"])
 
 
 async def run_load(

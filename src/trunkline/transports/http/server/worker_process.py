@@ -15,6 +15,7 @@ import mmap
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from trunkline.transports.http.server.companion import READY
 
@@ -131,7 +132,9 @@ class WorkerProcess:
 
     def ready(self) -> None:
         """Report to the supervisor that connections are accepted."""
-        self._lifeline.sendall(READY)
+        # If the supervisor is gone, this worker stops by itself.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._lifeline.sendall(READY)
 
     def start(self, on_supervisor_lost: Callable[[], None]) -> None:
         """Begin to beat, and to watch the supervisor; needs a running event loop."""
