@@ -34,6 +34,7 @@ from trunkline.host.upstreams.broker.worker import BrokerConnection, BrokeredPro
 from trunkline.host.upstreams.supervision.clients import make_client
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
 from trunkline.store.memory import MemoryContents
+from trunkline.transports.http.server.worker_process import Scoreboard, WorkerProcess
 
 Entries = dict[str, dict[str, Any]]
 SECONDS = 60.0
@@ -185,8 +186,10 @@ class _Listener:
 async def served(host: Host) -> AsyncIterator[GatewayApp]:
     """Make the gateway of a worker, which has no request yet."""
     broker = host._sharing._broker  # type: ignore[union-attr]
-    with socket.socket() as connections:
-        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None))
+    scoreboard = Scoreboard(1)
+    with socket.socket() as lifeline:
+        process = WorkerProcess(0, [], lifeline, scoreboard, scoreboard.rows[0])
+        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(process, broker, None))
         yield app
         await app.aclose()
 
