@@ -16,8 +16,8 @@ from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.sockets import bind, check_certificate, close_all, url_of
 
 if TYPE_CHECKING:
+    from trunkline.transports.http.server.connection_tracker import ConnectionTracker
     from trunkline.transports.http.server.counting_protocol import ByteCounter
-    from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
     from trunkline.transports.http.server.uvicorn_server import DrainableApp
     from trunkline.transports.http.server.worker_process import WorkerProcess
 
@@ -99,7 +99,8 @@ def _load(limits: Limits) -> tuple[Any, Any, Any, ConnectionTracker]:
     try:
         from uvicorn import Config
 
-        from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker, UvicornProtocol
+        from trunkline.transports.http.server.connection_tracker import ConnectionTracker
+        from trunkline.transports.http.server.uvicorn_protocol import UvicornProtocol
         from trunkline.transports.http.server.uvicorn_server import DrainingServer
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in ("uvicorn", "httptools"):

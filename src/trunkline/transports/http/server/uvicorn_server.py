@@ -26,7 +26,7 @@ import uvicorn
 
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
+from trunkline.transports.http.server.connection_tracker import ConnectionTracker
 from trunkline.transports.http.server.worker_process import ConnectionAcceptor, WorkerProcess
 
 __all__ = ["DrainableApp", "DrainingServer", "StreamingApp", "UvicornLifespan"]
