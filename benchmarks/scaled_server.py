@@ -127,7 +127,7 @@ def scaled(**options: Any) -> Scaled:
     until = time.monotonic() + START_SECONDS
     while len(server.workers()) < wanted and time.monotonic() < until:
         time.sleep(0.05)
-    # Connections are passed in turn: each worker has answered once then.
+    # Connections reach any worker: each has most likely answered then.
     requests = HttpRequests("2026-07-28", port=server.port)
     for _ in range(4 * wanted):
         server.ask(requests.list_tools(None))

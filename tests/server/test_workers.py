@@ -8,7 +8,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -24,7 +24,7 @@ from tests.telemetry.support import Samples, free_port, get, samples
 from tests.transports.http.serving_support import BOTH, META, modern_headers, notification, request, tool
 from tests.transports.http.shared.machines import Machine, machine, web_client
 from trunkline import Client, Server
-from trunkline.errors import ConfigError
+from trunkline.errors import ConfigError, TrunklineError
 from trunkline.types import META_CLIENT_CAPABILITIES as META_CAPABILITIES
 
 __all__ = ["own_redis"]
@@ -114,9 +114,12 @@ def _alive(pid: int) -> bool:
 
 
 async def test_the_workers_share_the_load(two: Machine) -> None:
-    served = await served_by(two, 20)
-    assert sorted(served.values()) == [10, 10]
-    assert set(served) == workers(two)
+    async with AsyncExitStack() as stack, asyncio.timeout(30):
+        served: set[int] = set()
+        # Each keeps its connection: a worker that has more of them leaves the next ones to the other.
+        while served != workers(two):
+            client = await stack.enter_async_context(Client(two.url, revision=STATELESS))
+            served.add(int(await _text(client, "pid")))
 
 
 async def test_one_listener_serves_the_metrics_of_all_workers(two: Machine, metrics: str) -> None:
@@ -166,8 +169,10 @@ async def test_a_call_goes_on_at_another_worker_without_a_configured_key(two: Ma
 async def test_without_a_store_a_session_is_served_by_all_workers(two: Machine) -> None:
     async with web_client() as client:
         await client.open(two)
-        served = {(await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"] for _ in range(4)}
-        assert served == {str(pid) for pid in workers(two)}
+        served: set[str] = set()
+        async with asyncio.timeout(30):
+            while served != {str(pid) for pid in workers(two)}:
+                served.add((await client.post(two, tool("pid")))[1]["result"]["content"][0]["text"])
         assert await client.delete(two) in (200, 204)
         assert {(await client.post(two, tool("pid")))[0] for _ in range(4)} == {404}
 
@@ -178,7 +183,7 @@ async def test_without_a_store_a_question_is_answered_at_another_worker(two: Mac
         stream = await client.stream(two, tool("greet"))
         asked = await stream.message()
         answer = {"action": "accept", "content": {"value": "Ada"}}
-        # Each request is on a connection of its own, which reaches the next worker: one of two is another one.
+        # Each request is on a connection of its own, which reaches any worker.
         assert (await client.post(two, notification("notifications/roots/list_changed")))[0] == 202
         status, _ = await client.post(two, {"jsonrpc": "2.0", "id": asked["id"], "result": answer})
         assert status == 202
@@ -199,12 +204,14 @@ async def test_without_a_store_all_workers_have_the_same_handles(keeping: Machin
     served: set[str] = set()
     async with Client(keeping.url, revision=STATELESS) as client:
         draft = await _text(client, "start")
-    for number in range(1, 7):
-        async with Client(keeping.url, revision=STATELESS) as client:
-            count, pid = (await _text(client, "add", {"draft": draft})).split()
-            assert int(count) == number
-            served.add(pid)
-    assert served == {str(pid) for pid in workers(keeping)}
+    number = 0
+    async with asyncio.timeout(30):
+        while served != {str(pid) for pid in workers(keeping)}:
+            number += 1
+            async with Client(keeping.url, revision=STATELESS) as client:
+                count, pid = (await _text(client, "add", {"draft": draft})).split()
+                assert int(count) == number
+                served.add(pid)
 
 
 async def test_without_a_store_all_workers_have_the_same_tasks(keeping: Machine) -> None:
@@ -239,6 +246,30 @@ async def test_a_worker_that_dies_is_restarted_and_the_others_serve_meanwhile() 
                 pass
 
 
+async def test_a_worker_that_stands_still_gets_no_connections_and_is_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as written, two_workers(limits={"heartbeat_seconds": 3.0}, stderr=written) as server:
+        stopped, other = workers(server)
+        os.kill(stopped, signal.SIGSTOP)
+        assert set(await served_by(server, 20)) == {other}
+        await until(lambda: len(workers(server) - {stopped}) == 2)
+        assert other in workers(server)
+    lines = [line for line in log.read_text().splitlines() if str(stopped) in line]
+    assert len(lines) == 1
+    assert f"(process {stopped}) has not responded for 3 s and is replaced" in lines[0]
+
+
+async def test_a_worker_is_replaced_if_a_function_blocks_it_for_ever_and_not_for_a_while() -> None:
+    with two_workers(limits={"heartbeat_seconds": 5.0}) as server:
+        before = workers(server)
+        async with Client(server.url, revision=STATELESS) as client:
+            assert int(await _text(client, "block", {"seconds": 1.5})) in before
+            assert workers(server) == before
+            with pytest.raises(TrunklineError):
+                await client.call_tool("block", {"seconds": 3600})
+        await until(lambda: len(workers(server)) == 2 and len(workers(server) & before) == 1)
+
+
 async def test_sighup_replaces_the_workers_and_loses_neither_calls_nor_counts_nor_sessions() -> None:
     metrics = f"http://127.0.0.1:{free_port()}"
     with two_workers(metrics=metrics.removeprefix("http://")) as server:
@@ -257,7 +288,7 @@ async def test_sighup_replaces_the_workers_and_loses_neither_calls_nor_counts_no
                     assert (await get(metrics, "/readyz")).status == 200
             assert served > 0
             assert {(await client.post(server, tool("pid")))[0] for _ in range(4)} == {200}
-        assert set(await served_by(server, 4)) == workers(server)
+        assert set(await served_by(server, 4)) <= workers(server)
 
 
 def folders_of_runs() -> set[Path]:

@@ -1,6 +1,6 @@
 """Runs the gateway with several workers: a supervisor, the broker that owns the stdio servers, and the workers.
 
-The supervisor accepts connections and passes them on. The broker runs each stdio server once. Every worker runs the
+The broker runs each stdio server once. Every worker runs the
 whole gateway: policy, approval, pins, audit and routing, over its own connections to servers at a URL and over those of
 the broker to all others. SIGHUP reloads the configuration in the broker and replaces the workers one after another;
 SIGTERM lets the workers finish their calls, then stops the servers. A broker that was killed is started again, and the
@@ -58,6 +58,7 @@ from trunkline.transports.http.server.companion import READY, Companion
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
 from trunkline.transports.http.server.supervisor import Supervisor
+from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["run_gateway_workers"]
 
@@ -101,6 +102,7 @@ def run_gateway_workers(settings: GatewaySettings, count: int, store: str | None
             run.work,
             listeners,
             drain_seconds=Limits().drain_seconds,
+            heartbeat_seconds=Limits().heartbeat_seconds,
             started=lambda: run.started(url, count),
             companion=Companion(
                 "the broker, which runs the stdio servers,", run.broker, "broker", replaces_workers=True
@@ -246,18 +248,18 @@ class _Run:
 
     # --- a worker ----------------------------------------------------------------------------------------------------
 
-    def work(self, connections: socket.socket, place: int, reports: socket.socket | None) -> int:
-        """Serve the connections that the supervisor passes on; runs in a worker."""
-        return _exit_code(lambda: self._serve(connections, place, reports))
+    def work(self, worker: WorkerProcess) -> int:
+        """Accept connections on the sockets of the supervisor, and serve them; runs in a worker."""
+        return _exit_code(lambda: self._serve(worker))
 
-    async def _serve(self, connections: socket.socket, place: int, reports: socket.socket | None) -> None:
+    async def _serve(self, worker: WorkerProcess) -> None:
         broker, stopping = BrokerConnection(self.path), asyncio.Event()
         await broker.connect()
         watching = asyncio.ensure_future(_set_when_lost(broker, stopping))
         try:
             async with _host(self._settings, self.host_options(), BrokeredProcesses(broker)) as host:
                 with ExitStack() as stack:
-                    if place == 0:
+                    if worker.slot == 0:
                         # The broker reports the states of its servers; one worker reports the others.
                         remote = {each.name for each in host.status() if each.url is not None}
                         stack.enter_context(state_changes_printed(host, self._settings, only=remote))
@@ -266,10 +268,10 @@ class _Run:
                         {
                             **self._options,  # type: ignore[typeddict-item]
                             "profiles": self._profiles,
-                            "started": lambda url, token: connections.sendall(READY),
+                            "started": lambda url, token: worker.ready(),
                             "stopping": stopping,
                         },
-                        WorkerLinks(connections, broker, self._store, self._folder, reports=reports),
+                        WorkerLinks(worker, broker, self._store, self._folder),
                     )
         finally:
             watching.cancel()

@@ -108,5 +108,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     comment_seconds: float = 15.0
     #: Time for requests in flight to finish when a server is stopped by a signal, over HTTP and stdio.
     drain_seconds: float = 30.0
+    #: Time in which a worker that is replaced or stopped answers one more request on each idle connection, before it
+    #: closes those that stayed silent; part of `drain_seconds`.
+    retire_seconds: float = 5.0
+    #: Time that the event loop of one of several workers may stand still before the worker is killed and replaced; 0
+    #: never replaces one. It is long, since a function that blocks for some seconds is slow, and not lost.
+    heartbeat_seconds: float = 30.0
     #: Number of times that a client resumes a lost event stream before it gives up.
     resumptions: int = 5

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from socket import socket
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from trunkline.connection import Connection
@@ -283,7 +282,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     await serve(endpoint, host=host, port=port, limits=server.limits, **run)
 
 
-_RUN_OPTIONS = ("certfile", "connections", "keyfile", "keyfile_password", "log_level", "started")
+_RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started", "worker")
 
 
 def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]:
@@ -292,8 +291,8 @@ def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]
     Raises:
         TypeError: one is unknown.
     """
-    # A supervisor adds the socket through which it passes connections.
-    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "connections": socket}, ())
+    # One of several workers adds what it has of its supervisor.
+    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
 
 
 def check_options(server: Server, given: Mapping[str, Any]) -> None:

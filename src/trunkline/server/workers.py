@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from trunkline.errors import ConfigError
 from trunkline.server.http import check_options, run_options, use_store
 from trunkline.store.runtime_folder import RuntimeFolder
-from trunkline.transports.http.server.companion import READY
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
 from trunkline.transports.http.server.supervisor import Supervisor
@@ -27,6 +26,7 @@ from trunkline.transports.http.server.supervisor import Supervisor
 if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.server.worker_metrics import SupervisorMetrics
+    from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["run_workers", "worker_count"]
 
@@ -68,11 +68,11 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
     folder = None if server.has_shared_store else RuntimeFolder()
 
-    def work(connections: socket.socket, place: int, reports: socket.socket | None) -> int:
-        own = given if reports is None else {**given, "metrics": reports}
+    def work(worker: WorkerProcess) -> int:
+        own = given if worker.reports is None else {**given, "metrics": worker.reports}
         if folder is not None:
             own = {**own, "store": folder.store(server.name)}
-        return _work(server, transport, own, connections)
+        return _work(server, transport, own, worker)
 
     def all_started() -> None:
         if started is not None:
@@ -90,6 +90,7 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
             work,
             listeners,
             drain_seconds=server.limits.drain_seconds,
+            heartbeat_seconds=server.limits.heartbeat_seconds,
             started=all_started,
             reports=metrics,
         )
@@ -130,15 +131,12 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     )
 
 
-def _work(server: Server, transport: str, given: Mapping[str, Any], connections: socket.socket) -> int:
-    """Serve the connections that the supervisor passes on; runs in a worker."""
+def _work(server: Server, transport: str, given: Mapping[str, Any], worker: WorkerProcess) -> int:
+    """Accept connections on the sockets of the supervisor, and serve them; runs in a worker."""
     from trunkline.server.run import run_async, run_loop
 
-    def started(_: str) -> None:
-        connections.send(READY)
-
     try:
-        run_loop(run_async(server, transport, **given, connections=connections, started=started))
+        run_loop(run_async(server, transport, **given, worker=worker, started=lambda _: worker.ready()))
     except ConfigError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

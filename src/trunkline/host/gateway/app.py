@@ -137,7 +137,7 @@ async def serve(assembly: Assembly, options: ServeOptions, worker: WorkerLinks |
             await worker.start(assembly.core, list(app.gateways))
         elif options.get("store") is not None:
             await asyncio.gather(*(gateway.state.start() for gateway in app.gateways))
-        measured = options.get("metrics") if worker is None else worker.reports
+        measured = options.get("metrics") if worker is None else worker.process.reports
         async with _measured(assembly, measured, app.gateways) as metrics:
             if metrics is not None:
                 metrics.endpoints.extend(app.endpoints)
@@ -151,7 +151,7 @@ async def serve(assembly: Assembly, options: ServeOptions, worker: WorkerLinks |
                 started=None if tell is None else lambda url: tell(f"{url.rstrip('/')}{app.path}", token),
                 stopping=options.get("stopping"),
                 traffic=metrics,
-                connections=None if worker is None else worker.connections,
+                worker=None if worker is None else worker.process,
             )
     finally:
         await app.aclose()
@@ -208,6 +208,11 @@ class GatewayApp:
             if path.startswith(f"{prefix}/") or path.endswith(prefix):
                 return each
         return self._endpoints[self.path]
+
+    def end_streams(self) -> None:
+        """End the streams that would not end by themselves; their clients open them again, at another worker."""
+        for endpoint in self._endpoints.values():
+            endpoint.end_streams()
 
     async def drain(self, seconds: float) -> None:
         """Wait for requests in flight to finish, for at most this many seconds."""

@@ -1,9 +1,8 @@
-"""What connects a worker of a gateway to the others: connections of the supervisor, the broker, the store."""
+"""What connects a worker of a gateway to the others: the supervisor, the broker, the store."""
 
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from trunkline.errors import ConfigError, StoreUnavailable
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from trunkline.host.core import HostCore
     from trunkline.host.gateway.gateway import Gateway
     from trunkline.host.gateway.worker_gateway import WorkerGateway
+    from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["WorkerLinks"]
 
@@ -25,20 +25,13 @@ class WorkerLinks:
     """The links of one worker."""
 
     def __init__(
-        self,
-        connections: socket.socket,
-        broker: BrokerConnection,
-        url: str | None,
-        folder: RuntimeFolder,
-        *,
-        reports: socket.socket | None = None,
+        self, process: WorkerProcess, broker: BrokerConnection, url: str | None, folder: RuntimeFolder
     ) -> None:
-        """Set the supervisor's socket, the broker, and the URL of the store; None for the one in the folder of the run.
+        """Set what the worker has of its supervisor, the broker, and the URL of the store.
 
-        On ``reports`` the worker reports its metrics to the supervisor.
+        Without a URL the store is the one in the folder of the run.
         """
-        self.connections = connections
-        self.reports = reports
+        self.process = process
         self.broker = broker
         self.url = url
         self._folder = folder

@@ -1,4 +1,4 @@
-"""A gateway with several workers in processes of its own, and a client whose requests reach all of them in turn."""
+"""A gateway with several workers in processes of its own, and a client whose requests reach any of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GatewayProcess:
         return self._log.read_text()
 
     def client(self, revision: str = NEWEST.name, **options: Any) -> Client:
-        """Return a client; each has connections of its own, which reach the next worker."""
+        """Return a client; each has connections of its own, which reach any worker."""
         return Client(self.url, revision=revision, **options)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:

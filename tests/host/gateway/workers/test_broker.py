@@ -32,6 +32,8 @@ from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, BrokeredProcesses
 from trunkline.host.upstreams.supervision.clients import make_client
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
+from trunkline.store.runtime_folder import RuntimeFolder
+from trunkline.transports.http.server.worker_process import Scoreboard, WorkerProcess
 
 Entries = dict[str, dict[str, Any]]
 SECONDS = 60.0
@@ -179,11 +181,13 @@ class _Listener:
 
 
 @asynccontextmanager
-async def served(host: Host) -> AsyncIterator[GatewayApp]:
+async def served(host: Host, folder: RuntimeFolder) -> AsyncIterator[GatewayApp]:
     """Make the gateway of a worker, which has no request yet."""
     broker = host._sharing._broker  # type: ignore[union-attr]
-    with socket.socket() as connections:
-        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None))
+    scoreboard = Scoreboard(1)
+    with socket.socket() as lifeline:
+        process = WorkerProcess(0, [], lifeline, scoreboard, scoreboard.rows[0])
+        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(process, broker, None, folder))
         yield app
         await app.aclose()
 
@@ -195,12 +199,14 @@ async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_
     async with stage({"new": entry("new", "stateless")}, tmp_path) as found, asyncio.timeout(SECONDS):
         await found.agreed("new", "ready")
         # The broker has the first worker announce; the client of the second is notified.
-        async with served(found.workers[0]), served(found.workers[1]) as app:
+        folder = RuntimeFolder()
+        async with served(found.workers[0], folder), served(found.workers[1], folder) as app:
             (endpoint,), (gateway,), listener = app.endpoints, app.gateways, _Listener()
             await endpoint._session_endpoint._ready()  # type: ignore[attr-defined]
             gateway.hub.attach(listener)
             await found.workers[1].call_tool("new/grow")
             await until(lambda: ("tools", None) in listener.notices)
+        folder.remove()
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Several workers, each server once: calls, progress, cancellation, changes and questions through whichever worker.
 
-Each request has a connection of its own, and the supervisor passes connections to the workers in turn: of three
-requests in a row each reaches another worker.
+Each request has a connection of its own, which any of the three workers accepts.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 async def handshake_session(
     gateway: GatewayProcess, capabilities: Mapping[str, Any] = ELICITS
 ) -> AsyncIterator[tuple[WebClient, Machine]]:
-    """Open a handshake session; each of its requests reaches the next worker."""
+    """Open a handshake session; each of its requests reaches any worker."""
     machine = Machine(gateway.process, gateway.url)
     async with web_client() as client:
         await client.open(machine, capabilities)
@@ -101,12 +100,13 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_and_others_go_on(
 
 @BOTH_ERAS
 async def test_a_stateless_client_answers_at_another_worker(gateway: GatewayProcess, server: str) -> None:
-    async with gateway.client(NEW, elicitation=_never) as first:
-        params, question = await asked(first, f"{server}__ask")
-    # Three retries of three calls: at least two reach another worker than the one with the call.
-    async with gateway.client(NEW, elicitation=_never) as second:
-        result, _ = await second.forward("tools/call", again(params, question, "Ada"))
-    assert result.content[0].text == "hello Ada"
+    # Of four answers hardly all reach the worker with the call.
+    for _ in range(4):
+        async with gateway.client(NEW, elicitation=_never) as first:
+            params, question = await asked(first, f"{server}__ask")
+            async with gateway.client(NEW, elicitation=_never) as second:
+                result, _ = await second.forward("tools/call", again(params, question, "Ada"))
+        assert result.content[0].text == "hello Ada"
 
 
 async def test_a_parked_call_asks_again_and_reports_progress_through_other_workers(gateway: GatewayProcess) -> None:
@@ -229,7 +229,7 @@ async def test_tasks_limits_and_metrics_are_those_of_all_workers_together(tmp_pa
 
 
 async def _poll_a_task(gateway: GatewayProcess, server: str) -> None:
-    """Start a slow call, which becomes a task of the gateway, and poll it at all workers in turn."""
+    """Start a slow call, which becomes a task of the gateway, and poll it at any worker."""
     machine = Machine(gateway.process, gateway.url)
     meta = {**META, t.META_CLIENT_CAPABILITIES: {"extensions": {TASKS: {}}}}
 

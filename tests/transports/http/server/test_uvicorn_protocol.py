@@ -15,7 +15,8 @@ from tests.support import run_async
 from tests.transports.http.small_app import GET, Message, Receive, Send, SmallApp, served
 from tests.transports.loops import LOOPS, run_on
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker, UvicornProtocol
+from trunkline.transports.http.server.connection_tracker import ConnectionTracker
+from trunkline.transports.http.server.uvicorn_protocol import UvicornProtocol
 
 each_loop = pytest.mark.parametrize("loop", LOOPS)
 

@@ -29,7 +29,7 @@ __all__ = [
 
 log = logging.getLogger("trunkline.http")
 
-#: What a worker writes once it takes connections, and a companion once it serves.
+#: What a worker writes once it accepts connections, and a companion once it serves.
 READY = b"R"
 #: A process that lived for less was not worth its start: the next one is delayed, twice as long each time.
 SHORT_LIFE, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.5, 30.0

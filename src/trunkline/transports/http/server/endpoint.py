@@ -399,13 +399,19 @@ class Endpoint:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
+    def end_streams(self) -> None:
+        """End the streams that would not end by themselves; their clients open them again, at another worker."""
+        self._acceptor.end_subscriptions()
+        for session in self.sessions.by_id.values():
+            session.end_get_stream()
+        if self._legacy_sse is not None:
+            self._legacy_sse.end_idle()
+
     async def drain(self, seconds: float) -> None:
         """Reject new requests, let those in flight finish, and end streams; cancel the rest after so many seconds."""
         self.draining = True
         begun = time.monotonic()
-        self._acceptor.end_subscriptions()
-        for session in self.sessions.by_id.values():
-            session.end_get_stream()
+        self.end_streams()
         if not await self.open_responses.wait_idle(seconds, self._busy):
             left = list(self.open_responses.in_flight)
             log.warning("%d requests did not finish in %g s and are cancelled", len(left), seconds)

@@ -175,6 +175,12 @@ class LegacySseEndpoint:
         """Whether a request is being served."""
         return any(link.connection is not None and link.connection.exchanges for link in self._links.values())
 
+    def end_idle(self) -> None:
+        """End the streams without a request in flight: what is answered on a stream is lost with it."""
+        for link in self._links.values():
+            if link.connection is None or not link.connection.exchanges:
+                link.stream.end()
+
     async def aclose(self) -> None:
         """End every stream."""
         for link in list(self._links.values()):

@@ -16,9 +16,10 @@ from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.sockets import bind, check_certificate, close_all, url_of
 
 if TYPE_CHECKING:
+    from trunkline.transports.http.server.connection_tracker import ConnectionTracker
     from trunkline.transports.http.server.counting_protocol import ByteCounter
-    from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
     from trunkline.transports.http.server.uvicorn_server import DrainableApp
+    from trunkline.transports.http.server.worker_process import WorkerProcess
 
 __all__ = ["serve"]
 
@@ -48,14 +49,14 @@ async def serve(
     stopping: asyncio.Event | None = None,
     signals: bool = True,
     traffic: ByteCounter | None = None,
-    connections: socket | None = None,
+    worker: WorkerProcess | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT (in the main thread) or ``stopping``, then drain and return.
 
     ``started`` is called with the URL once connections are accepted. ``sockets`` are used instead of host and port, and
     are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``. ``signals`` is False for a
     second server in a process, which leaves them to the first. ``traffic`` counts the bytes of all connections. With
-    ``connections`` nothing is bound: a supervisor passes accepted connections through that socket.
+    ``worker`` nothing is bound: this process is one of several workers, which accept on the sockets of a supervisor.
 
     Raises:
         ConfigError: the options are invalid; the message names the fix.
@@ -78,12 +79,12 @@ async def serve(
 
     config = _configure(config_class, app, {**settings, "http": connect})
     listening = sockets or []
-    if connections is None and not listening:
+    if worker is None and not listening:
         listening = await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
     try:
         server = server_class(config, app, tracker=tracker, limits=limits, stopping=stopping or asyncio.Event())
         server.handles_signals = signals
-        server.connections = connections
+        server.worker = worker
         if started is not None:
             shown = None if sockets else host
             url = url_of(listening[0], host=shown, tls=certfile is not None) if listening else ""
@@ -98,7 +99,8 @@ def _load(limits: Limits) -> tuple[Any, Any, Any, ConnectionTracker]:
     try:
         from uvicorn import Config
 
-        from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker, UvicornProtocol
+        from trunkline.transports.http.server.connection_tracker import ConnectionTracker
+        from trunkline.transports.http.server.uvicorn_protocol import UvicornProtocol
         from trunkline.transports.http.server.uvicorn_server import DrainingServer
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in ("uvicorn", "httptools"):

@@ -1,9 +1,9 @@
 """Several worker processes behind one set of listening sockets: started, watched, restarted, replaced and stopped.
 
-The supervisor accepts connections and passes each to the next worker, in turn, through a socket pair: the load is even,
-a worker that hangs or has died gets none, and none is lost while all of them start. It serves nothing itself, runs no
-event loop and no threads, so that it can fork at any time. A worker whose supervisor is gone stops by itself. What the
-workers need beside it is in another process, the companion: without it no worker is started.
+The workers accept connections themselves, on sockets that they inherit: see `worker_process`. The supervisor serves
+nothing, runs no event loop and no threads, so that it can fork at any time. A worker that does not respond for too long
+is killed and replaced; one that is replaced or stopped answers what it has first. A worker whose supervisor is gone
+stops by itself. What the workers need beside it is in another process, the companion: without it no worker is started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from types import FrameType
 from typing import Protocol
 
 from trunkline.transports.http.server.companion import (
-    READY,
     SHORT_LIFE,
     START_SECONDS,
     Companion,
@@ -34,8 +33,9 @@ from trunkline.transports.http.server.companion import (
     name_process,
     restart_delay,
 )
+from trunkline.transports.http.server.worker_process import BEAT_SECONDS, Scoreboard, ScoreboardRow, WorkerProcess
 
-__all__ = ["ASK", "READY", "ReportReader", "Supervisor"]
+__all__ = ["ASK", "ReportReader", "Supervisor"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -45,31 +45,44 @@ _LENGTH = struct.Struct(">I")
 #: A report has a line for each series of a worker's metrics, of which labels are bounded; far more than all of them.
 _REPORT_BYTES = 64 * 1024 * 1024
 _REPORT_READ = 256 * 1024  # A usual report in one read.
-#: Connections accepted at once, before other events are looked at.
-_ACCEPTED = 64
-#: Connections that wait for a worker; further ones stay in the backlog of the listening sockets.
-_WAITING = 1024
-#: For so many seconds a worker that is replaced answers the requests of the connections that it got last.
-_LINGER = 1.0
 #: Seconds that workers get beyond their own time to drain, before they are killed.
 _KILL_AFTER = 5.0
+#: So many times within the limit on their silence the heartbeats of the workers are looked at.
+_BEAT_CHECKS = 10
 
 
 class _Worker:
-    __slots__ = ("born", "deadline", "link", "pid", "ready", "reports", "retires", "slot", "stopping", "unread")
+    __slots__ = (
+        "born",
+        "deadline",
+        "heard_at",
+        "last_beat",
+        "lifeline",
+        "pid",
+        "ready",
+        "reports",
+        "row",
+        "slot",
+        "stopping",
+        "unread",
+    )
 
-    def __init__(self, pid: int, link: socket.socket, slot: int, reports: socket.socket | None) -> None:
+    def __init__(
+        self, pid: int, slot: int, *, lifeline: socket.socket, row: ScoreboardRow, reports: socket.socket | None
+    ) -> None:
         self.pid = pid
-        self.link = link
         self.slot = slot
+        self.lifeline = lifeline
+        self.row = row
         #: The socket on which it reports when it is asked to, and what has arrived of a report.
         self.reports = reports
         self.unread = bytearray()
         self.born = time.monotonic()
         self.ready = False
         self.stopping = False
-        #: When it is stopped, once it gets no more connections.
-        self.retires: float | None = None
+        #: The last heartbeat that was seen, and when it was seen.
+        self.last_beat = 0.0
+        self.heard_at = self.born
         #: When it is killed: if it is not ready by then, and later, once it is stopping.
         self.deadline = self.born + START_SECONDS
 
@@ -107,10 +120,11 @@ class Supervisor:
     def __init__(
         self,
         count: int,
-        work: Callable[[socket.socket, int, socket.socket | None], int],
+        work: Callable[[WorkerProcess], int],
         listeners: Sequence[socket.socket],
         *,
         drain_seconds: float,
+        heartbeat_seconds: float = 0.0,
         started: Callable[[], None] = lambda: None,
         companion: Companion | None = None,
         before_replacing: Callable[[], bool] = lambda: True,
@@ -120,11 +134,12 @@ class Supervisor:
 
         Args:
             count: How many workers run at a time.
-            work: Called in each worker, with the socket that brings its connections, its place among the workers,
-                from 0, and the socket on which it reports (see ``ASK``); returns its exit code.
-            listeners: The listening sockets, not blocking.
+            work: Called in each worker, with what it has of the supervisor; returns its exit code.
+            listeners: The listening sockets, not blocking. The supervisor has them open too: connections wait while
+                no worker is there.
             drain_seconds: How long a worker may take to finish its requests when it is stopped.
-            started: Called once all workers take connections.
+            heartbeat_seconds: How long the event loop of a worker may stand still before it is replaced; 0: for ever.
+            started: Called once all workers accept connections.
             companion: Another process that the workers need; it is started first and stopped last.
             before_replacing: Called before the workers are replaced one after another; False leaves them as they are.
                 The companion gets the signal too.
@@ -134,14 +149,16 @@ class Supervisor:
         self._work = work
         self._listeners = list(listeners)
         self._drain_seconds = drain_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._beats_checked = time.monotonic()
+        # Each worker and the one that replaces it.
+        self._scoreboard = Scoreboard(2 * count)
         self._started = started
         self._companion = None if companion is None else CompanionProcess(companion, self._fork_companion)
         self._before_replacing = before_replacing
         self._reports = reports
         self._queries: list[_Query] = []
         self._workers: dict[int, _Worker] = {}
-        self._order: deque[int] = deque()
-        self._waiting: deque[socket.socket] = deque()
         #: By slot: how many workers in a row lived too short, and when the next one may start.
         self._failures = [0] * count
         self._starts: dict[int, float] = {}
@@ -150,7 +167,6 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._running = False
         self._stopping = False
-        self._accepting = False
         self._code = 0
 
     def run(self) -> int:
@@ -159,7 +175,6 @@ class Supervisor:
         A worker or companion that fails before it was ever ready stops the others: its exit code is returned.
         """
         with self._signal_handlers():
-            self._accept(True)
             if self._reports is not None:
                 self._reports.start(self)
             self._starts = dict.fromkeys(range(self._count), time.monotonic())
@@ -169,9 +184,6 @@ class Supervisor:
                 self._step()
             if self._reports is not None:
                 self._reports.close()
-        self._accept(False)
-        for connection in self._waiting:
-            connection.close()
         self._selector.close()
         return self._code
 
@@ -181,13 +193,11 @@ class Supervisor:
         for key, _ in self._selector.select(self._timeout()):
             if isinstance(key.data, _Worker):
                 self._hear(key.data)
-            elif callable(key.data):
-                key.data()
             elif key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     key.fileobj.recv(4096)  # type: ignore[union-attr]
             else:
-                self._take_connections(key.data)
+                key.data()
         signals, self._signals = self._signals, []
         for number in signals:
             self._signalled(number)
@@ -202,10 +212,9 @@ class Supervisor:
         for query in [query for query in self._queries if query.deadline <= now or not query.missing]:
             self._queries.remove(query)
             query.answered()
+        self._check_heartbeats(now)
         for worker in self._workers.values():
-            if worker.retires is not None and worker.retires <= now and not worker.stopping:
-                self._stop_worker(worker)
-            elif (worker.stopping or not worker.ready) and worker.deadline <= now:
+            if (worker.stopping or not worker.ready) and worker.deadline <= now:
                 what = "stop" if worker.stopping else "start"
                 log.error("worker %d (process %d) did not %s in time and is killed", worker.slot + 1, worker.pid, what)
                 worker.deadline = now + _KILL_AFTER
@@ -228,9 +237,34 @@ class Supervisor:
         for worker in self._workers.values():
             if worker.stopping or not worker.ready:
                 times.append(worker.deadline)
-            elif worker.retires is not None:
-                times.append(worker.retires)
+            elif self._heartbeat_seconds:
+                times.append(self._beats_checked + self._heartbeat_seconds / _BEAT_CHECKS)
         return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _check_heartbeats(self, now: float) -> None:
+        """Kill the workers whose event loop has not turned for too long."""
+        pause = self._heartbeat_seconds / _BEAT_CHECKS
+        elapsed = now - self._beats_checked
+        if not pause or elapsed < pause:
+            return
+        self._beats_checked = now
+        for worker in self._workers.values():
+            beat = worker.row.last_beat
+            if beat != worker.last_beat or elapsed > 2 * pause:
+                # The second: this process stood still itself, and with it perhaps the whole machine or container.
+                worker.last_beat, worker.heard_at = beat, now
+            elif now - worker.heard_at >= self._heartbeat_seconds and worker.ready and not worker.stopping:
+                worker.stopping = True
+                worker.deadline = now + _KILL_AFTER
+                kill(worker.pid, signal.SIGKILL)
+                log.error(
+                    "worker %d (process %d) has not responded for %g s and is replaced: a function blocks its event "
+                    "loop, or the process is stopped. If a function must block for longer, raise "
+                    "Limits.heartbeat_seconds",
+                    worker.slot + 1,
+                    worker.pid,
+                    self._heartbeat_seconds,
+                )
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -353,70 +387,37 @@ class Supervisor:
         for query in self._queries:
             query.missing.discard(pid)
 
-    # --- connections -------------------------------------------------------------------------------------------------
-
-    def _accept(self, wanted: bool) -> None:
-        if wanted is self._accepting:
-            return
-        self._accepting = wanted
-        for listener in self._listeners:
-            if wanted:
-                self._selector.register(listener, selectors.EVENT_READ, listener)
-            else:
-                self._selector.unregister(listener)
-
-    def _take_connections(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTED):
-            try:
-                connection, _address = listener.accept()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                # Too many open files, or the client has gone; the next attempt is after other events.
-                log.warning("a connection was not accepted: %s", error)
-                break
-            self._waiting.append(connection)
-            if len(self._waiting) >= _WAITING:
-                self._accept(False)
-                break
-        self._pass_connections()
-
-    def _pass_connections(self) -> None:
-        while self._waiting and self._pass_one(self._waiting[0]):
-            self._waiting.popleft().close()
-        if len(self._waiting) < _WAITING and not self._stopping:
-            self._accept(True)
-
-    def _pass_one(self, connection: socket.socket) -> bool:
-        """Pass a connection to the next worker that takes it; return False if none does."""
-        for _ in range(len(self._order)):
-            pid = self._order[0]
-            self._order.rotate(-1)
-            try:
-                socket.send_fds(self._workers[pid].link, [b"c"], [connection.fileno()])
-            except OSError:
-                # It has died, or does not take what was passed before.
-                continue
-            return True
-        return False
-
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def _fork(self, slot: int) -> None:
-        ours, theirs = socket.socketpair()
-        reports, own_reports = (None, None) if self._reports is None else socket.socketpair()
-        close = [ours] if reports is None else [ours, reports]
-        pid = self._fork_process(close, lambda: self._work(theirs, slot, own_reports), f"worker {slot + 1}")
-        theirs.close()
-        ours.setblocking(False)
-        worker = self._workers[pid] = _Worker(pid, ours, slot, reports)
-        self._selector.register(ours, selectors.EVENT_READ, worker)
-        if reports is not None and own_reports is not None:
-            own_reports.close()
+        lifeline, worker_lifeline = socket.socketpair()
+        reports, worker_reports = (None, None) if self._reports is None else socket.socketpair()
+        taken = {worker.row for worker in self._workers.values()}
+        row = next(row for row in self._scoreboard.rows if row not in taken)
+        row.clear()
+        process = WorkerProcess(
+            slot,
+            self._listeners,
+            worker_lifeline,
+            self._scoreboard,
+            row,
+            reports=worker_reports,
+            beat_seconds=min(BEAT_SECONDS, self._heartbeat_seconds / 4 or BEAT_SECONDS),
+        )
+        close = [lifeline] if reports is None else [lifeline, reports]
+        pid = self._fork_process(close, lambda: self._work(process), f"worker {slot + 1}", listens=True)
+        worker_lifeline.close()
+        lifeline.setblocking(False)
+        worker = self._workers[pid] = _Worker(pid, slot, lifeline=lifeline, row=row, reports=reports)
+        self._selector.register(lifeline, selectors.EVENT_READ, worker)
+        if reports is not None and worker_reports is not None:
+            worker_reports.close()
             reports.setblocking(False)
             self.watch(reports, selectors.EVENT_READ, partial(self._read_report, worker))
 
-    def _fork_process(self, close: list[socket.socket], work: Callable[[], int], label: str) -> int:
+    def _fork_process(
+        self, close: list[socket.socket], work: Callable[[], int], label: str, *, listens: bool = False
+    ) -> int:
         """Run a function in a new process, where the supervisor's own sockets and these are closed; return its id."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -431,12 +432,14 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             self._selector.close()
-            others = [each for other in self._workers.values() for each in (other.link, other.reports) if each]
+            close += [file for other in self._workers.values() for file in (other.lifeline, other.reports) if file]
+            if not listens:
+                close += self._listeners
             if self._companion is not None and self._companion.lifeline is not None:
                 # The companion must see the end of the supervisor alone.
-                others.append(self._companion.lifeline)
-            for each in (*close, *self._listeners, *self._waiting, *others):
-                each.close()
+                close.append(self._companion.lifeline)
+            for file in close:
+                file.close()
             if self._reports is not None:
                 self._reports.close()
             name_process(label)
@@ -453,20 +456,20 @@ class Supervisor:
 
     def _hear(self, worker: _Worker) -> None:
         try:
-            said = worker.link.recv(16)
+            data = worker.lifeline.recv(16)
         except OSError:
-            said = b""
-        if not said:
+            data = b""
+        if not data:
             # Its end is reported by the signal for it.
-            self._selector.unregister(worker.link)
+            self._selector.unregister(worker.lifeline)
             return
         worker.ready = True
-        self._order.append(worker.pid)
-        self._pass_connections()
+        worker.heard_at = time.monotonic()
         if self._replacing and worker.slot == self._workers[self._replacing[0]].slot:
-            self._retire(self._workers[self._replacing[0]])
+            # It accepts no more connections, answers what it has, and ends.
+            self._stop_worker(self._workers[self._replacing[0]])
         self._replace_next()
-        if not self._running and sum(each.ready for each in self._workers.values()) == self._count:
+        if not self._running and sum(other.ready for other in self._workers.values()) == self._count:
             self._running = True
             self._started()
 
@@ -480,11 +483,11 @@ class Supervisor:
 
     def _ended(self, worker: _Worker, code: int) -> None:
         del self._workers[worker.pid]
-        if worker.pid in self._order:
-            self._order.remove(worker.pid)
         with contextlib.suppress(KeyError):
-            self._selector.unregister(worker.link)
-        worker.link.close()
+            self._selector.unregister(worker.lifeline)
+        worker.lifeline.close()
+        # No other worker leaves a connection to it.
+        worker.row.clear()
         if worker.reports is not None:
             self._last_report(worker, worker.reports)
         replaced = worker.pid in self._replacing
@@ -526,27 +529,18 @@ class Supervisor:
         if self._stopping or not self._replacing or self._starts:
             return
         old = self._workers[self._replacing[0]]
-        if old.stopping or old.retires is not None or not all(each.ready for each in self._workers.values()):
+        if old.stopping or not all(worker.ready for worker in self._workers.values()):
             return
         self._fork(old.slot)
-
-    def _retire(self, worker: _Worker) -> None:
-        """Pass no more connections to a worker, and stop it a moment later."""
-        worker.retires = time.monotonic() + _LINGER
-        if worker.pid in self._order:
-            self._order.remove(worker.pid)
 
     def _stop_worker(self, worker: _Worker) -> None:
         worker.stopping = True
         worker.deadline = time.monotonic() + self._drain_seconds + _KILL_AFTER
-        if worker.pid in self._order:
-            self._order.remove(worker.pid)
         kill(worker.pid, signal.SIGTERM)
 
     def _stop(self) -> None:
-        """Stop accepting and let the workers drain; the second time, let them end at once."""
+        """Let the workers stop accepting, and drain; the second time, let them end at once."""
         again, self._stopping = self._stopping, True
-        self._accept(False)
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()

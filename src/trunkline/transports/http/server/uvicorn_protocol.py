@@ -3,8 +3,7 @@
 It knows bytes and clocks, no messages and no application. Uvicorn's class on httptools waits for ever for the headers
 or the body of a request, limits neither headers nor chunk extensions, lets trailers become headers, queues pipelined
 requests without bound and lets a client that does not read hold a response. Here a connection records *when* it began
-to wait and *how many* bytes arrived that were not body; one timer for all connections (`ConnectionTracker`) compares
-the times with the limits, so that a request needs no timer of its own.
+to wait and *how many* bytes arrived that were not body; the `ConnectionTracker` compares the times with the limits.
 
 Used of uvicorn's class besides its callbacks: ``parser``, ``flow``, ``transport``, ``pipeline``, ``scope``,
 ``headers``, ``url``, ``connections``, ``tasks``, ``server_state``, ``app_state``, ``root_path``, ``server``, ``client``
@@ -14,12 +13,8 @@ and ``scheme``. All exist from 0.38 on. A request is a ``UvicornCycle``, not uvi
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
-from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -29,17 +24,14 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from trunkline.protocol.limits import Limits
+from trunkline.transports.http.server.connection_tracker import ConnectionTracker, RequestTarget, TaskFactory
 from trunkline.transports.http.server.request import CONNECTION_KEY
-from trunkline.transports.http.server.uvicorn_cycle import JsonHead, UvicornCycle
+from trunkline.transports.http.server.uvicorn_cycle import UvicornCycle
 
-__all__ = ["ConnectionTracker", "UvicornProtocol"]
+__all__ = ["UvicornProtocol"]
 
 #: How many requests may be queued behind the one being answered. Clients hardly pipeline; benchmarks use sixteen.
 PIPELINED = 16
-#: Seconds between two sweeps, unless a limit is so short that this would be too coarse.
-TICK_SECONDS = 1.0
-
 # What a connection waits for; plain numbers, since access to a member of an enumeration costs four times as much.
 _BETWEEN, _HEAD, _BODY, _CHUNKS = range(4)
 
@@ -48,12 +40,7 @@ _INVALID = (HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
 _HEAD_TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
 _TOO_MUCH_FRAMING = (HTTPStatus.BAD_REQUEST, "The chunks of the body are far larger than what is in them.")
 
-#: Starts a task for a coroutine.
-TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-
 _Message = MutableMapping[str, Any]
-#: Path, raw path and query of a request target.
-_Target = tuple[str, bytes, bytes]
 
 #: From so many connections on, responses are written in groups. Below that a single client is served, which has one
 #: connection for its requests and perhaps another for a stream.
@@ -65,111 +52,8 @@ _TARGET_BYTES = 256
 _ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
 
-class ConnectionTracker:
-    """All connections of a server, and the one timer that checks their timeouts.
-
-    ``now`` is the time of the last sweep: a connection reads it instead of the clock, so a timeout may fire up to two
-    sweeps late and never early.
-    """
-
-    def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Set the limits; the clock is a parameter for tests."""
-        self.limits = limits
-        #: In the order in which they were opened.
-        self.connections: dict[UvicornProtocol, None] = {}
-        self.empty = asyncio.Event()
-        self.empty.set()
-        shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds, limits.keep_alive_seconds)
-        self.tick = min(TICK_SECONDS, shortest / 4)
-        self.log = _ConnectionLog(logging.getLogger("trunkline.transports"))
-        #: The headers of most responses, shared by all connections.
-        self.json_head = JsonHead()
-        #: Parsed request targets of recent requests.
-        self.targets: dict[bytes, _Target] = {}
-        self._clock = clock
-        self.now = clock()
-        self._timer: asyncio.TimerHandle | None = None
-        #: Connections with a response that is to be written with those of the others.
-        self._unwritten: list[UvicornProtocol] = []
-        #: Starts the task of a request; set with the first connection.
-        self.start_task: TaskFactory = asyncio.create_task
-
-    def add(self, connection: UvicornProtocol) -> None:
-        """Add a connection."""
-        self.connections[connection] = None
-        self.empty.clear()
-        if self._timer is None:
-            self.now = self._clock()
-            self._arm()
-            self.start_task = _task_factory(connection.loop)
-
-    def remove(self, connection: UvicornProtocol) -> None:
-        """Remove a connection that is closed."""
-        self.connections.pop(connection, None)
-        if not self.connections and self._timer is not None:
-            self.empty.set()
-            self._timer.cancel()
-            self._timer = None
-
-    def make_room(self, newest: UvicornProtocol) -> bool:
-        """Close the oldest connection without a request in progress if there are too many; return False if still so.
-
-        Otherwise a client that opens connections and never sends a request would keep all others out.
-        """
-        most = self.limits.connections
-        if len(self.connections) > most:
-            idle = (one for one in self.connections if one is not newest and not one.is_busy)
-            oldest = next(idle, None)
-            if oldest is not None:
-                oldest.transport.abort()
-                # Its end is reported at the next turn of the loop; until then others may be accepted.
-                self.remove(oldest)
-        return len(self.connections) <= most
-
-    def write_soon(self, connection: UvicornProtocol) -> None:
-        """Write the response of a connection at the next turn of the loop, with those of the others.
-
-        Written at once, the responses of many busy connections come back as requests one by one, and each costs a turn
-        of the loop and its system calls; written a turn later they come back in groups, which measured a fifth to a
-        quarter less processor time per call.
-        """
-        if not self._unwritten:
-            connection.loop.call_soon(self._write_all)
-        self._unwritten.append(connection)
-
-    def _write_all(self) -> None:
-        unwritten, self._unwritten = self._unwritten, []
-        for connection in unwritten:
-            connection.write_now()
-
-    def sweep(self) -> None:
-        """Check the timeouts of all connections."""
-        self.now = self._clock()
-        for connection in tuple(self.connections):
-            connection.check(self.now)
-
-    def _arm(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self.tick, self._on_tick)
-
-    def _on_tick(self) -> None:
-        self._arm()
-        self.sweep()
-
-
 class _BadRequest(Exception):
     """Raised in a callback of the parser: the rest of the data is not parsed."""
-
-
-class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger of uvicorn's class; a request cancelled at the end of a drain is not logged as an error."""
-
-    #: Read by uvicorn's class before each of its trace messages.
-    level = logging.INFO
-
-    def error(self, msg: object, *args: object, exc_info: Any = None, **kwargs: Any) -> None:
-        """Log an error unless it is the cancellation of a request."""
-        if not isinstance(exc_info, asyncio.CancelledError):
-            super().error(msg, *args, exc_info=exc_info, **kwargs)
 
 
 class UvicornProtocol(HttpToolsProtocol):
@@ -228,6 +112,7 @@ class UvicornProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.tracker.add(self)
         self.since = self.tracker.now
+        self.ending = self.tracker.retired_at is not None
         if not self.tracker.make_room(self):
             self.app = _overloaded
 
@@ -262,6 +147,21 @@ class UvicornProtocol(HttpToolsProtocol):
     def is_busy(self) -> bool:
         """Whether a request is being answered, or the connection is closing."""
         return self.transport.is_closing() or self._unanswered() is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request is being answered, and none has begun to arrive."""
+        return not self.is_busy and (self.phase == _BETWEEN or not self.framing)
+
+    def retire(self) -> None:
+        """Make the next response the connection's last, or the current one if its headers are not sent yet.
+
+        After headers that do not say so, the client may send its next request on this connection.
+        """
+        self.ending = True
+        current = self._unanswered()
+        if current is not None and not current.response_started:
+            current.keep_alive = False
 
     def shutdown(self) -> None:
         """Close as soon as no request is in progress and none has begun to arrive."""
@@ -433,7 +333,7 @@ class UvicornProtocol(HttpToolsProtocol):
         if version not in _VERSIONS:
             self._stop_parsing(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
 
-    def _parse_target(self, url: bytes) -> _Target:
+    def _parse_target(self, url: bytes) -> RequestTarget:
         """Parse a request target; an invalid one raises an error of the parser."""
         parsed = httptools.parse_url(url)
         raw_path = parsed.path
@@ -559,18 +459,6 @@ class UvicornProtocol(HttpToolsProtocol):
         lines += [b"%s: %s" % header for header in self.server_state.default_headers]
         lines += [b"content-type: text/plain; charset=utf-8", b"content-length: %d" % len(sentence)]
         return b"\r\n".join([*lines, b"connection: close", b"", sentence.encode()])
-
-
-def _task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
-    """Return a function that starts tasks without the loop's wrapper, unless the loop is customised.
-
-    From Python 3.12 on a task runs at once until it first waits: a request that never does needs no turn of the loop.
-    """
-    if loop.get_task_factory() is not None or loop.get_debug():
-        return loop.create_task
-    if sys.version_info >= (3, 12):
-        return partial(asyncio.Task, loop=loop, eager_start=True)
-    return partial(asyncio.Task, loop=loop)
 
 
 async def _overloaded(

@@ -1,5 +1,9 @@
 """A uvicorn server with a graceful shutdown: it rejects new requests, drains, closes, and returns.
 
+One of several workers retires first: other workers accept what is new, and each client that has a connection here may
+send one more request on it, whose response says ``Connection: close``. A connection closed under a client that is about
+to send would lose a call which HTTP does not let the client send again.
+
 It knows uvicorn and the application's two interfaces (ASGI, and ``drain``), no HTTP and no messages. Uvicorn raises the
 signal again that stopped it, logs a failed start instead of raising it, has no drain, and polls ten times a second
 whether it should stop; here a signal or the program sets one event, and a second signal another that ends every wait.
@@ -16,22 +20,23 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import uvicorn
 
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
+from trunkline.transports.http.server.connection_tracker import ConnectionTracker
+from trunkline.transports.http.server.worker_process import ConnectionAcceptor, WorkerProcess
 
-__all__ = ["DrainableApp", "DrainingServer", "UvicornLifespan"]
+__all__ = ["DrainableApp", "DrainingServer", "StreamingApp", "UvicornLifespan"]
 
 log = logging.getLogger("trunkline.transports")
 
 #: How long to wait for cancelled tasks to end and for the last bytes to be sent.
 GRACE_SECONDS = 1.0
-#: Connections that are received at once from a supervisor, which passes one at a time.
-PASSED = 16
+#: Seconds between two looks at the connections of a worker that retires.
+_RETIRE_TICK_SECONDS = 0.1
 #: Seconds between two updates of the ``Date`` header.
 TICK_SECONDS = 1.0
 
@@ -48,6 +53,14 @@ class DrainableApp(Protocol):
 
     async def drain(self, seconds: float) -> None:
         """Reject new requests and let those in flight finish; cancel the rest after so many seconds."""
+
+
+@runtime_checkable
+class StreamingApp(DrainableApp, Protocol):
+    """An application with streams that do not end by themselves."""
+
+    def end_streams(self) -> None:
+        """End them; their clients open them again, at another worker."""
 
 
 class UvicornLifespan:
@@ -132,8 +145,9 @@ class DrainingServer(uvicorn.Server):
         self.exit_now = asyncio.Event()
         #: Called once connections are accepted.
         self.on_started: Callable[[], None] = lambda: None
-        #: The socket through which a supervisor passes accepted connections, if there is one.
-        self.connections: socket.socket | None = None
+        #: What this process has of its supervisor, if it is one of several workers.
+        self.worker: WorkerProcess | None = None
+        self._acceptor: ConnectionAcceptor | None = None
         self._opening: set[asyncio.Task[Any]] = set()
         #: Whether SIGINT and SIGTERM stop this server.
         self.handles_signals = True
@@ -169,8 +183,8 @@ class DrainingServer(uvicorn.Server):
         done = False
         try:
             done = await finished_before(self.stopping, super().startup(sockets))
-            if done and self.connections is not None:
-                self._receive_connections(self.connections)
+            if done and self.worker is not None:
+                self._accept_connections(self.worker)
         finally:
             if not done:
                 self.should_exit = True
@@ -195,18 +209,24 @@ class DrainingServer(uvicorn.Server):
         """Stop accepting, drain the application, close the connections, and shut the application down."""
         self.stopping.set()
         self._close_listeners()
+        until = asyncio.get_running_loop().time() + self._limits.drain_seconds
+        if self.worker is not None:
+            await finished_before(self.exit_now, self._retire(until))
         for connection in tuple(self.server_state.connections):
             connection.shutdown()
-        await finished_before(self.exit_now, self._drain())
+        await finished_before(self.exit_now, self._drain(until))
         await self._cancel_tasks()
         await self._close_connections()
         await finished_before(self.exit_now, self._end_application())
         await self.lifespan.abandon()
+        if self.worker is not None:
+            self.worker.stop()
 
-    def _receive_connections(self, source: socket.socket) -> None:
-        """Serve the connections that a supervisor passes on; stop when the supervisor is gone."""
+    # --- one of several workers --------------------------------------------------------------------------------------
+
+    def _accept_connections(self, worker: WorkerProcess) -> None:
+        """Accept connections beside the other workers; stop when the supervisor is gone."""
         loop, config = asyncio.get_running_loop(), self.config
-        source.setblocking(False)
 
         def make_protocol() -> asyncio.Protocol:
             state = {"server_state": self.server_state, "app_state": self.lifespan.state}
@@ -220,35 +240,37 @@ class DrainingServer(uvicorn.Server):
                 log.debug("a connection was not opened: %s", error)
                 connection.close()
 
-        def receive() -> None:
-            try:
-                said, descriptors, _, _ = socket.recv_fds(source, PASSED, PASSED)
-            except BlockingIOError:
-                return
-            except OSError:
-                said, descriptors = b"", []
-            for descriptor in descriptors:
-                connection = socket.socket(fileno=descriptor)
-                connection.setblocking(False)
-                task = loop.create_task(open_connection(connection))
-                self._opening.add(task)
-                task.add_done_callback(self._opening.discard)
-            if not said:
-                loop.remove_reader(source)
-                self.stopping.set()
+        def accepted(connection: socket.socket) -> None:
+            task = loop.create_task(open_connection(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
 
-        loop.add_reader(source, receive)
+        self._tracker.on_count = worker.row.count
+        self._acceptor = ConnectionAcceptor(worker, accepted)
+        worker.start(self.stopping.set)
+        self._acceptor.start()
+
+    async def _retire(self, until: float) -> None:
+        """Answer one more request on each connection, and close those that stay silent."""
+        loop, tracker = asyncio.get_running_loop(), self._tracker
+        tracker.retire()
+        while (self._opening or tracker.connections) and loop.time() < until:
+            # Again and again: a client may open its stream with the last request of its connection.
+            if isinstance(self._app, StreamingApp):
+                self._app.end_streams()
+            tracker.close_silent(self._limits.retire_seconds)
+            await asyncio.sleep(_RETIRE_TICK_SECONDS)
 
     def _close_listeners(self) -> None:
-        if self.connections is not None:
-            asyncio.get_running_loop().remove_reader(self.connections)
+        if self._acceptor is not None:
+            self._tracker.on_count = None
+            self._acceptor.close()
         for server in getattr(self, "servers", ()):
             server.close()
 
-    async def _drain(self) -> None:
-        seconds = self._limits.drain_seconds
+    async def _drain(self, until: float) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
+        seconds = max(0.0, until - loop.time())
         try:
             async with asyncio.timeout(seconds + GRACE_SECONDS):
                 await self._app.drain(seconds)

@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import sys
+import time
 from typing import Any
 
 from trunkline import Context, Server
+from trunkline.protocol.limits import Limits
 
 options: dict[str, Any] = json.loads(sys.argv[1])
-server = Server("machines", version="1", **options.pop("server", {}))
+limits = Limits(**options.pop("limits", {}))
+server = Server("machines", version="1", limits=limits, **options.pop("server", {}))
 
 
 @server.tool
@@ -38,6 +41,13 @@ async def wait(ctx: Context) -> str:
 async def nap(seconds: float) -> int:
     """Sleep."""
     await asyncio.sleep(seconds)
+    return os.getpid()
+
+
+@server.tool
+async def block(seconds: float) -> int:
+    """Block the event loop."""
+    time.sleep(seconds)  # noqa: ASYNC251  that is what the test is about
     return os.getpid()
 
 

@@ -282,9 +282,13 @@ class SharedSession(HttpSession):
     # --- the GET stream ----------------------------------------------------------------------------------------------
 
     def end_get_stream(self) -> None:
-        """End the responses that read the GET stream here, or wait for it; the stream itself goes on."""
-        if self.turn is not None:
-            self.turn.stream.end()
+        """End the responses that read the GET stream here, wait for it, or read what another worker produces.
+
+        The streams themselves go on, and their clients resume them.
+        """
+        for stream in self.shared_log.streams.values():
+            if isinstance(stream, LogStream):
+                stream.end()
         for response in self.waiting_responses:
             response.stream.end()
 
