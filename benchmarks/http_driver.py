@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks.driver import ServerFailed, Spent, complaint
+from benchmarks.driver import ServerFailed, Spent, complaint, process_tree
 from benchmarks.http_work import MARK
 from benchmarks.subjects import HERE
 
@@ -172,8 +174,11 @@ class HttpServer:
         raise self.failure("did not open its port")
 
     def _end(self) -> None:
-        # How servers stop is not measured, and one with thousands of streams would take its time.
-        self._process.send_signal(signal.SIGKILL)
+        # How servers stop is not measured, and one with thousands of streams would take its time. Workers are killed
+        # with their parent.
+        for pid in process_tree(self.pid) if self._process.poll() is None else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._stderr.close()
 

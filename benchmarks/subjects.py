@@ -25,6 +25,7 @@ __all__ = [
     "HTTP",
     "INSTRUCTIONS",
     "ROOT",
+    "SHOP",
     "STDIO",
     "SUBJECTS",
     "Installed",
@@ -38,6 +39,8 @@ HOST = ("gateway", "host")
 #: Counted under callgrind, once: the count does not depend on what else the machine does.
 INSTRUCTIONS = "instructions"
 GROWTH = "growth"
+#: What a server costs in use, in short sessions over Redis and an HTTP API.
+SHOP = "shop"
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -78,6 +81,20 @@ class Subject:
     def ours(self) -> bool:
         """Whether this is Trunkline, on whichever loop."""
         return self.package == "trunkline"
+
+
+def _shop(name: str, server: str, package: str, environment: str, *arguments: str) -> Subject:
+    """Return a subject of the section `shop`, whose users speak one revision."""
+    return Subject(
+        name,
+        server,
+        package,
+        environment,
+        arguments=arguments,
+        revisions=("2024-11-05",),
+        plain_install=False,
+        sections=(SHOP,),
+    )
 
 
 SUBJECTS = (
@@ -196,6 +213,12 @@ SUBJECTS = (
         sections=("gateway",),
         fronts=("stdio",),
     ),
+    _shop("bare shop", "servers/asgi_shop.py", "uvicorn", "floor-http"),
+    _shop("our shop", "servers/trunkline_shop.py", "trunkline", "trunkline-http", "1"),
+    _shop("our shop, 2 workers", "servers/trunkline_shop.py", "trunkline", "trunkline-http", "2"),
+    _shop("mcp shop", "peers/mcp_shop.py", "mcp", "mcp-http", "sessions"),
+    _shop("fastmcp shop", "peers/fastmcp_shop.py", "fastmcp", "fastmcp-http", "sessions"),
+    _shop("node shop", "peers/node_shop.mjs", "@modelcontextprotocol/server", "node", "sessions"),
 )
 
 
@@ -261,7 +284,7 @@ def _install_python(subject: Subject) -> Installed:
 
 
 def _python_version(subject: Subject, found: dict[str, str]) -> str:
-    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & {*HTTP, *HOST} else []
+    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & {*HTTP, *HOST, SHOP} else []
     if subject.token is not None:
         beside.append("joserfc")
     if "uv" in subject.name.split():

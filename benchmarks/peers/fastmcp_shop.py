@@ -1,0 +1,16 @@
+"""The shop on FastMCP. Arguments: `sessions` or `stateless`, the port."""
+
+import sys
+
+import uvicorn
+from fastmcp import FastMCP
+
+from benchmarks.servers.shop_tools import TOOLS
+
+server = FastMCP("shop")
+for tool in TOOLS:
+    server.tool(tool)
+
+if __name__ == "__main__":
+    app = server.http_app(path="/mcp", json_response=True, stateless_http=sys.argv[1] == "stateless")
+    uvicorn.run(app, port=int(sys.argv[2]), loop="uvloop", http="httptools", access_log=False, log_level="error")

@@ -1,0 +1,16 @@
+"""The shop on the official Python SDK. Arguments: `sessions` or `stateless`, the port."""
+
+import sys
+
+import uvicorn
+from mcp.server import MCPServer
+
+from benchmarks.servers.shop_tools import TOOLS
+
+server = MCPServer("shop", log_level="ERROR")
+for tool in TOOLS:
+    server.add_tool(tool)
+
+if __name__ == "__main__":
+    app = server.streamable_http_app(json_response=True, stateless_http=sys.argv[1] == "stateless")
+    uvicorn.run(app, port=int(sys.argv[2]), loop="uvloop", http="httptools", access_log=False, log_level="error")
