@@ -35,6 +35,7 @@ __all__ = ["Answer", "HttpServer", "Loaded", "events", "load_driver"]
 START_SECONDS = 30.0
 ASK_SECONDS = 60.0
 LOAD_SECONDS = 60.0
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,14 @@ class HttpServer:
         raise self.failure("did not open its port")
 
     def _end(self) -> None:
-        # How servers stop is not measured, and one with thousands of streams would take its time. Workers are killed
-        # with their parent.
-        for pid in process_tree(self.pid) if self._process.poll() is None else ():
+        # How servers stop is not measured, and one with thousands of streams would take its time. One that has workers
+        # is asked first, so that it ends and reaps them.
+        processes = process_tree(self.pid) if self._process.poll() is None else []
+        if len(processes) > 1:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+        for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()

@@ -67,7 +67,7 @@ class Budget:
     hold: float = 60.0
     notifications: int = 10_000
     stall: float = 3.0
-    shop_warm: float = 5.0
+    shop_warm: float = 3.0
     shop: float = 6.0
 
 

@@ -19,7 +19,7 @@ from benchmarks.driver import ServerFailed, complaint
 from benchmarks.http_driver import HttpServer
 from benchmarks.measures import Row, Sample
 from benchmarks.scaled_server import Redis, redis_server
-from benchmarks.shop_load import Load, Report
+from benchmarks.shop_load import WARM_SECONDS, Load, Report
 from benchmarks.subjects import HERE, ROOT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def measure_shop(subject: Installed, revision: str, budget: Budget) -> Iterator[
             shop = {"SHOP_REDIS": redis.url, "SHOP_API": f"http://127.0.0.1:{api.port}"}
             with HttpServer(subject.server_command(), env=subject.environ(**own, **shop)) as server:
                 processes = {"server": server.pid, "redis": redis.pid, "api": api.pid}
-                load = Load(server.port, USERS, budget.shop_warm, budget.shop, processes)
+                load = Load(server.port, USERS, budget.shop_warm, subject.subject.warm_requests, budget.shop, processes)
                 report = _load(server, load)
     yield Sample(Row("shop", COUNTED, revision, USERS), _figures(report))
 
@@ -77,7 +77,7 @@ def _load(server: HttpServer, load: Load) -> Report:
             env={"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=load.warm + load.seconds + LOAD_SECONDS,
+            timeout=load.warm + WARM_SECONDS + load.seconds + LOAD_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:

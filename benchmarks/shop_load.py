@@ -21,11 +21,13 @@ import uvloop
 
 from benchmarks.driver import cpu_ns, process_tree
 
-__all__ = ["REVISION", "Load", "Report"]
+__all__ = ["REVISION", "WARM_SECONDS", "Load", "Report"]
 
 REVISION = "2024-11-05"
 PAUSE_SECONDS = 0.05
 RESPONSE_SECONDS = 30.0
+#: The longest that is waited for a server to warm up.
+WARM_SECONDS = 30.0
 CLIENT = {"name": "users", "version": "1"}
 BASKET = [{"product_id": 42, "quantity": 2}, {"product_id": 1337, "quantity": 1}]
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -41,6 +43,7 @@ class Load:
     port: int
     users: int
     warm: float
+    warm_requests: int
     seconds: float
     processes: Mapping[str, int]
 
@@ -216,6 +219,9 @@ async def measure(load: Load) -> Report:
     async with asyncio.TaskGroup() as group:
         users = [group.create_task(User(number, load, report).run()) for number in range(1, load.users + 1)]
         await asyncio.sleep(load.warm)
+        until = time.perf_counter() + WARM_SECONDS
+        while report.counted < load.warm_requests and time.perf_counter() < until:  # noqa: ASYNC110 (no hot path)
+            await asyncio.sleep(0.1)
         # Errors count from the start on; nothing else does.
         report.counted = report.uncounted = 0
         report.call_ms.clear()

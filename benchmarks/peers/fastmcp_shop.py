@@ -1,4 +1,4 @@
-"""The shop on FastMCP. Arguments: `sessions` or `stateless`, the port."""
+"""The shop on FastMCP. Argument: the port."""
 
 import sys
 
@@ -12,5 +12,5 @@ for tool in TOOLS:
     server.tool(tool)
 
 if __name__ == "__main__":
-    app = server.http_app(path="/mcp", json_response=True, stateless_http=sys.argv[1] == "stateless")
-    uvicorn.run(app, port=int(sys.argv[2]), loop="uvloop", http="httptools", access_log=False, log_level="error")
+    app = server.http_app(path="/mcp", json_response=True)
+    uvicorn.run(app, port=int(sys.argv[1]), loop="uvloop", http="httptools", access_log=False, log_level="error")

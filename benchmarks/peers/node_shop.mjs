@@ -1,4 +1,4 @@
-// The shop on the TypeScript server package 2.x over node:http. Arguments: `sessions` or `stateless`, the port.
+// The shop on the TypeScript server package 2.x over node:http. Argument: the port.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 
@@ -86,25 +86,19 @@ function makeServer() {
   return server;
 }
 
-async function connected(options) {
-  const transport = new NodeStreamableHTTPServerTransport({ enableJsonResponse: true, ...options });
+async function openSession() {
+  const transport = new NodeStreamableHTTPServerTransport({
+    enableJsonResponse: true,
+    sessionIdGenerator: randomUUID,
+    onsessioninitialized: (id) => void sessions.set(id, transport),
+    onsessionclosed: (id) => void sessions.delete(id),
+  });
   await makeServer().connect(transport);
   return transport;
 }
 
-async function transportOf(request) {
-  if (process.argv[2] === "stateless") return connected({ sessionIdGenerator: undefined });
-  const transport = sessions.get(request.headers["mcp-session-id"]);
-  if (transport !== undefined) return transport;
-  const opened = await connected({
-    sessionIdGenerator: randomUUID,
-    onsessioninitialized: (id) => void sessions.set(id, opened),
-    onsessionclosed: (id) => void sessions.delete(id),
-  });
-  return opened;
-}
-
 createServer(async (request, response) => {
   if (!allowedHost(request, response) || !allowedOrigin(request, response)) return;
-  await (await transportOf(request)).handleRequest(request, response);
-}).listen(Number(process.argv[3]), "127.0.0.1");
+  const transport = sessions.get(request.headers["mcp-session-id"]) ?? (await openSession());
+  await transport.handleRequest(request, response);
+}).listen(Number(process.argv[2]), "127.0.0.1");
