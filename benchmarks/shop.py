@@ -19,7 +19,7 @@ from benchmarks.driver import ServerFailed, complaint
 from benchmarks.http_driver import HttpServer
 from benchmarks.measures import Row, Sample
 from benchmarks.scaled_server import Redis, redis_server
-from benchmarks.shop_load import WARM_SECONDS, Load, Report
+from benchmarks.shop_load import EXTRA_SECONDS, MIN_CALLS, Load, Report
 from benchmarks.subjects import HERE, ROOT
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _load(server: HttpServer, load: Load) -> Report:
             env={"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=load.warm + WARM_SECONDS + load.seconds + LOAD_SECONDS,
+            timeout=load.warm + load.seconds + 2 * EXTRA_SECONDS + LOAD_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ def _load(server: HttpServer, load: Load) -> Report:
     if done.returncode != 0:
         raise ServerFailed(f"the users ended with status {done.returncode}: {complaint(done.stderr)}")
     report = Report(**json.loads(done.stdout))
-    if report.errors or len(report.call_ms) < 2:
+    if report.errors or len(report.call_ms) < MIN_CALLS:
         raise server.failure(f"gave {report.errors} errors, the first one {report.first_error!r}")
     return report
 

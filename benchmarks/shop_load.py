@@ -21,13 +21,14 @@ import uvloop
 
 from benchmarks.driver import cpu_ns, process_tree
 
-__all__ = ["REVISION", "WARM_SECONDS", "Load", "Report"]
+__all__ = ["EXTRA_SECONDS", "MIN_CALLS", "REVISION", "Load", "Report"]
 
 REVISION = "2024-11-05"
 PAUSE_SECONDS = 0.05
 RESPONSE_SECONDS = 30.0
-#: The longest that is waited for a server to warm up.
-WARM_SECONDS = 30.0
+#: How much longer than asked for a server may be warmed up, or be measured until there is something to report.
+EXTRA_SECONDS = 30.0
+MIN_CALLS = 2
 CLIENT = {"name": "users", "version": "1"}
 BASKET = [{"product_id": 42, "quantity": 2}, {"product_id": 1337, "quantity": 1}]
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -219,9 +220,7 @@ async def measure(load: Load) -> Report:
     async with asyncio.TaskGroup() as group:
         users = [group.create_task(User(number, load, report).run()) for number in range(1, load.users + 1)]
         await asyncio.sleep(load.warm)
-        until = time.perf_counter() + WARM_SECONDS
-        while report.counted < load.warm_requests and time.perf_counter() < until:  # noqa: ASYNC110 (no hot path)
-            await asyncio.sleep(0.1)
+        await _wait_until(lambda: report.counted >= load.warm_requests)
         # Errors count from the start on; nothing else does.
         report.counted = report.uncounted = 0
         report.call_ms.clear()
@@ -229,12 +228,19 @@ async def measure(load: Load) -> Report:
         before = {name: sum(map(cpu_ns, pids)) for name, pids in processes.items()}
         begun, driver = time.perf_counter(), time.process_time_ns()
         await asyncio.sleep(load.seconds)
+        await _wait_until(lambda: len(report.call_ms) >= MIN_CALLS)
         report.driver_ns = time.process_time_ns() - driver
         report.seconds = time.perf_counter() - begun
         report.cpu_ns = {name: sum(map(cpu_ns, pids)) - before[name] for name, pids in processes.items()}
         for user in users:
             user.cancel()
     return report
+
+
+async def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.perf_counter() + EXTRA_SECONDS
+    while not condition() and time.perf_counter() < until:  # noqa: ASYNC110 (users that count do not notify)
+        await asyncio.sleep(0.1)
 
 
 if __name__ == "__main__":
