@@ -197,7 +197,7 @@ def _value(result: Any) -> Any:
 
 def _is_search(result: Any) -> bool:
     value = _value(result)
-    return value["total_found"] > 0 and len(value["products"]) == len(value["popular_ids"]) == 10
+    return bool(value["total_found"]) and len(value["products"]) == len(value["popular_ids"]) == 10
 
 
 def _is_cart(result: Any) -> bool:
@@ -207,7 +207,7 @@ def _is_cart(result: Any) -> bool:
 
 def _is_order(result: Any) -> bool:
     value = _value(result)
-    return value["status"] == "confirmed" and value["total"] > 0 and value["items_count"] == len(BASKET)
+    return bool(value["status"] == "confirmed" and value["total"] > 0 and value["items_count"] == len(BASKET))
 
 
 def _is_list(result: Any) -> bool:
