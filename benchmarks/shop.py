@@ -95,7 +95,7 @@ def _fill(redis: Redis) -> None:
     with redis.client() as client, client.pipeline(transaction=False) as pipeline:
         for number in range(1, USERS + 1):
             user = f"user-{number:05}"
-            items = [{"product_id": number * 7 % PRODUCTS, "quantity": 1 + number % 3} for _ in range(2)]
+            items = [{"product_id": number * factor % PRODUCTS, "quantity": 1 + number % 3} for factor in (7, 13)]
             cart = {"user_id": user, "items": json.dumps(items), "total": str(number * 1.5), "created": "1790000000"}
             pipeline.hset(f"shop:cart:{user}", mapping=cart)
             orders = (json.dumps({"user_id": user, "items": items, "at": at}) for at in range(ORDERS_EACH))

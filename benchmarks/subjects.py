@@ -221,7 +221,7 @@ SUBJECTS = (
     _shop("our shop, 2 workers", "servers/trunkline_shop.py", "trunkline", "trunkline-http", "2"),
     _shop("mcp shop", "peers/mcp_shop.py", "mcp", "mcp-http"),
     _shop("fastmcp shop", "peers/fastmcp_shop.py", "fastmcp", "fastmcp-http"),
-    _shop("node shop", "peers/node_shop.mjs", "@modelcontextprotocol/server", "node", warm_requests=8_000),
+    _shop("node shop", "peers/node_shop.mjs", "@modelcontextprotocol/server", "node", warm_requests=6_000),
 )
 
 
