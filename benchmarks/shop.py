@@ -87,6 +87,9 @@ def _load(server: HttpServer, load: Load) -> Report:
     report = Report(**json.loads(done.stdout))
     if report.errors or len(report.call_ms) < MIN_CALLS:
         raise server.failure(f"gave {report.errors} errors, the first one {report.first_error!r}")
+    if report.warmed < load.warm_requests:
+        # A figure of code that is not compiled yet would be held against it.
+        raise server.failure(f"served {report.warmed} of {load.warm_requests} requests until it was to be measured")
     return report
 
 

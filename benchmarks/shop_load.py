@@ -51,8 +51,9 @@ class Load:
 
 @dataclass(slots=True)
 class Report:
-    """What the users saw within the time that was measured."""
+    """What the users saw within the time that was measured, and how many requests came before it."""
 
+    warmed: int = 0
     counted: int = 0
     uncounted: int = 0
     errors: int = 0
@@ -221,6 +222,7 @@ async def measure(load: Load) -> Report:
         users = [group.create_task(User(number, load, report).run()) for number in range(1, load.users + 1)]
         await asyncio.sleep(load.warm)
         await _wait_until(lambda: report.counted >= load.warm_requests)
+        report.warmed = report.counted
         # Errors count from the start on; nothing else does.
         report.counted = report.uncounted = 0
         report.call_ms.clear()
