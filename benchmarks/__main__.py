@@ -24,12 +24,13 @@ from benchmarks.measures import (
     measure_stdio,
 )
 from benchmarks.report import as_json, as_text
-from benchmarks.subjects import GROWTH, HERE, HOST, HTTP, INSTRUCTIONS, STDIO, SUBJECTS, Installed, install
+from benchmarks.shop import measure_shop
+from benchmarks.subjects import GROWTH, HERE, HOST, HTTP, INSTRUCTIONS, SHOP, STDIO, SUBJECTS, Installed, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SECTIONS = (*STDIO, GROWTH, *HTTP, *HOST, INSTRUCTIONS)
+SECTIONS = (SHOP, *STDIO, GROWTH, *HTTP, *HOST, INSTRUCTIONS)
 STARTS_A_ROUND = 3
 # The servers that all gateways stand before.
 BEHIND = ("ours uv", "ours http")
@@ -44,6 +45,8 @@ QUICK = Budget(
     hold=2.0,
     notifications=2_000,
     stall=1.0,
+    shop_warm=2.0,
+    shop=2.0,
 )
 
 
@@ -96,6 +99,8 @@ class Bench:
                 yield from measure_gateway(subject, revision, self.budget, stdio=stdio, http=http)
             case "growth":
                 yield from measure_growth(subject, revision)
+            case "shop":
+                yield from measure_shop(subject, revision, self.budget)
             case "instructions":
                 yield from measure_instructions(subject, revision)
             case _:
@@ -136,7 +141,7 @@ def _takes_part(one: Installed, section: str) -> bool:
 def _rounds(section: str, wanted: int) -> int:
     """Say how often a section is measured: starts are short and vary, idle streams are long and do not."""
     once = {"http streams": 1, INSTRUCTIONS: 1 if can_count() else 0}
-    return {"start": wanted * STARTS_A_ROUND, "host": min(wanted, 2), **once}.get(section, wanted)
+    return {"start": wanted * STARTS_A_ROUND, "host": min(wanted, 2), SHOP: min(wanted, 3), **once}.get(section, wanted)
 
 
 def _arguments() -> argparse.Namespace:

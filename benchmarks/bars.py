@@ -16,6 +16,8 @@ from benchmarks.growth import FIRST_LIST, ONE_TOOL, SIZES, THREE_MOUNTS, row_nam
 from benchmarks.http_measures import CLIENT_ROWS, CONNECTIONS, PROGRESS, STREAMS
 from benchmarks.instructions import HTTP_CALL, STDIO_CALL
 from benchmarks.measures import Row
+from benchmarks.shop import COUNTED, USERS
+from benchmarks.shop_load import REVISION
 from benchmarks.work import ADD, ADD_SYNC, BLOB_1M, BLOB_32M, ECHO_1M
 
 if TYPE_CHECKING:
@@ -168,6 +170,15 @@ def _host_bars() -> Iterator[Bar]:
     yield Bar(Row("host", f"{DECISION}, of one server, 500 rules"), "decide_us", NOBODY, at_most=20.0)
 
 
+def _shop_bars() -> Iterator[Bar]:
+    """Hold the shop to no error; what it costs beside the others is shown."""
+    row = Row("shop", COUNTED, REVISION, USERS)
+    for rival in ("mcp shop", "fastmcp shop", "node shop", "bare shop", "our shop"):
+        yield Bar(row, "cpu_us", rival)
+        yield Bar(row, "rate", rival)
+    yield Bar(row, "errors", NOBODY, at_most=0.0)
+
+
 def _growth_bars() -> Iterator[Bar]:
     """Hold a call to the same cost in any server: flat means within a tenth of the smallest one."""
     for revision in REVISIONS:
@@ -186,7 +197,7 @@ def _instruction_bars() -> Iterator[Bar]:
         yield Bar(Row("instructions", STDIO_CALL, revision, 64), "kilo_instructions", SAME_LOOP, at_most=most)
 
 
-BARS = (*_bars(), *_growth_bars(), *_http_bars(), *_host_bars(), *_instruction_bars())
+BARS = (*_shop_bars(), *_bars(), *_growth_bars(), *_http_bars(), *_host_bars(), *_instruction_bars())
 
 
 def judge(samples: Samples, subjects: Sequence[Subject], sections: Sequence[str]) -> list[Verdict]:

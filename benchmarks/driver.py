@@ -16,13 +16,14 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["ServerFailed", "ServerProcess", "Spent", "complaint", "cpu_ns", "resident_kb"]
+__all__ = ["ServerFailed", "ServerProcess", "Spent", "complaint", "cpu_ns", "process_tree", "resident_kb"]
 
 READ_SIZE = 1 << 20
 STALL_SECONDS = 60.0
@@ -55,6 +56,16 @@ def cpu_ns(pid: int) -> int:
     # Linux numbers the CPU clock of process p as (~p << 3) | 2. It reads the counter that /proc/<pid>/task/*/schedstat
     # shows, plus the threads that already ended.
     return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return the ids of a process and of all that it and they have started."""
+    children = [
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+        for child in (thread / "children").read_text(encoding="ascii").split()
+    ]
+    return [pid, *(member for child in children for member in process_tree(child))]
 
 
 def resident_kb(pid: int) -> int:

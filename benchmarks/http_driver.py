@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks.driver import ServerFailed, Spent, complaint
+from benchmarks.driver import ServerFailed, Spent, complaint, process_tree
 from benchmarks.http_work import MARK
 from benchmarks.subjects import HERE
 
@@ -33,6 +35,7 @@ __all__ = ["Answer", "HttpServer", "Loaded", "events", "load_driver"]
 START_SECONDS = 30.0
 ASK_SECONDS = 60.0
 LOAD_SECONDS = 60.0
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,16 @@ class HttpServer:
         raise self.failure("did not open its port")
 
     def _end(self) -> None:
-        # How servers stop is not measured, and one with thousands of streams would take its time.
-        self._process.send_signal(signal.SIGKILL)
+        # How servers stop is not measured, and one with thousands of streams would take its time. One that has workers
+        # is asked first, so that it ends and reaps them.
+        processes = process_tree(self.pid) if self._process.poll() is None else []
+        if len(processes) > 1:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._stderr.close()
 

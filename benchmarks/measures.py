@@ -67,6 +67,8 @@ class Budget:
     hold: float = 60.0
     notifications: int = 10_000
     stall: float = 3.0
+    shop_warm: float = 2.0
+    shop: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["as_json", "as_text"]
 
 TABLES = (
+    ("shop", "rate", "shop: counted requests a second, with everything on the same cores"),
+    ("shop", "cpu_us", "shop: CPU us of the server a counted request"),
+    ("shop", "p50_ms", "shop: ms of a tool call, half of them"),
+    ("shop", "p99_ms", "shop: ms of a tool call, 99 of 100"),
+    ("shop", "server_cores", "shop: cores that the server kept busy"),
+    ("shop", "backend_cores", "shop: cores that Redis and the API kept busy"),
+    ("shop", "users_cores", "shop: cores that the users kept busy"),
     ("stdio", "cpu_us", "stdio server: CPU us a call"),
     ("stdio", "wall_us", "stdio server: wall us a call"),
     ("large", "cpu_us_mb", "large messages over stdio: CPU us a megabyte"),
@@ -124,7 +131,9 @@ def _cell(taken: Mapping[int, Sample], figure: str) -> str:
     if not values:
         return "-"
     middle = median(values)
-    return f"{middle:,.0f}" if middle >= 100 or middle == int(middle) else f"{middle:.1f}"
+    if middle >= 100 or middle == int(middle):
+        return f"{middle:,.0f}"
+    return f"{middle:.1f}" if middle >= 2 else f"{middle:.2f}"
 
 
 def _bar_rows(verdicts: Sequence[Verdict]) -> Iterator[list[str]]:

@@ -13,12 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.driver import ServerFailed, cpu_ns, resident_kb
 from benchmarks.http_driver import START_SECONDS, HttpServer
 from benchmarks.http_work import HttpRequests
 from benchmarks.subjects import HERE, ROOT
+
+if TYPE_CHECKING:
+    import redis
 
 __all__ = ["Redis", "Scaled", "bare_writes", "redis_server", "scaled", "scaled_command", "worker_environment"]
 
@@ -45,17 +48,21 @@ class Redis:
 
     def info(self, section: str) -> dict[str, Any]:
         """Return a section of what it reports about itself."""
-        import redis
-
-        with redis.Redis(port=self.port) as client:
+        with self.client() as client:
             found = client.info(section)
         assert isinstance(found, dict)
         return found
 
+    def client(self) -> redis.Redis:
+        """Return a new client."""
+        import redis
+
+        return redis.Redis(port=self.port)
+
 
 @contextmanager
-def redis_server() -> Iterator[Redis]:
-    """Run a redis-server as `deploy/redis.conf` sets it up.
+def redis_server(*options: str) -> Iterator[Redis]:
+    """Run a redis-server as `deploy/redis.conf` and the options set it up.
 
     Raises:
         ServerFailed: it is not installed, or does not start.
@@ -65,7 +72,7 @@ def redis_server() -> Iterator[Redis]:
         raise ServerFailed("redis-server is not installed; run: make services")
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="trunkline-bench-") as folder:
-        command = [program, str(ROOT / "deploy" / "redis.conf"), "--port", str(port), "--dir", folder]
+        command = [program, str(ROOT / "deploy" / "redis.conf"), "--port", str(port), "--dir", folder, *options]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             _wait_for_port(port, process)

@@ -25,6 +25,7 @@ __all__ = [
     "HTTP",
     "INSTRUCTIONS",
     "ROOT",
+    "SHOP",
     "STDIO",
     "SUBJECTS",
     "Installed",
@@ -38,6 +39,8 @@ HOST = ("gateway", "host")
 #: Counted under callgrind, once: the count does not depend on what else the machine does.
 INSTRUCTIONS = "instructions"
 GROWTH = "growth"
+#: What a server costs in use, in short sessions over Redis and an HTTP API.
+SHOP = "shop"
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -68,6 +71,8 @@ class Subject:
     sections: tuple[str, ...] = STDIO
     #: What a gateway can stand before; empty for what is none.
     fronts: tuple[str, ...] = ()
+    #: How many requests a server needs before it is as fast as it gets, if its code is compiled while it runs.
+    warm_requests: int = 0
 
     @property
     def gateway(self) -> bool:
@@ -78,6 +83,21 @@ class Subject:
     def ours(self) -> bool:
         """Whether this is Trunkline, on whichever loop."""
         return self.package == "trunkline"
+
+
+def _shop(name: str, server: str, package: str, environment: str, *arguments: str, warm_requests: int = 0) -> Subject:
+    """Return a subject of the section `shop`, whose users speak one revision."""
+    return Subject(
+        name,
+        server,
+        package,
+        environment,
+        arguments=arguments,
+        revisions=("2024-11-05",),
+        plain_install=False,
+        sections=(SHOP,),
+        warm_requests=warm_requests,
+    )
 
 
 SUBJECTS = (
@@ -196,6 +216,12 @@ SUBJECTS = (
         sections=("gateway",),
         fronts=("stdio",),
     ),
+    _shop("bare shop", "servers/asgi_shop.py", "uvicorn", "floor-http"),
+    _shop("our shop", "servers/trunkline_shop.py", "trunkline", "trunkline-http", "1"),
+    _shop("our shop, 2 workers", "servers/trunkline_shop.py", "trunkline", "trunkline-http", "2"),
+    _shop("mcp shop", "peers/mcp_shop.py", "mcp", "mcp-http"),
+    _shop("fastmcp shop", "peers/fastmcp_shop.py", "fastmcp", "fastmcp-http"),
+    _shop("node shop", "peers/node_shop.mjs", "@modelcontextprotocol/server", "node", warm_requests=6_000),
 )
 
 
@@ -261,7 +287,7 @@ def _install_python(subject: Subject) -> Installed:
 
 
 def _python_version(subject: Subject, found: dict[str, str]) -> str:
-    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & {*HTTP, *HOST} else []
+    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & {*HTTP, *HOST, SHOP} else []
     if subject.token is not None:
         beside.append("joserfc")
     if "uv" in subject.name.split():
