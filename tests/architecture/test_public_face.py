@@ -38,6 +38,7 @@ PUBLIC = (
     "trunkline.host",
     "trunkline.net",
     "trunkline.server",
+    "trunkline.store",
     "trunkline.testing",
     "trunkline.transports",
     "trunkline.types",

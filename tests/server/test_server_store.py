@@ -99,7 +99,7 @@ def test_a_server_without_anything_to_store_opens_nothing() -> None:
 async def test_a_run_may_use_another_store_than_the_definition(contents: MemoryContents) -> None:
     server = Server("s", store="redis://127.0.0.1:1/0", state_keys=[OLD])
     engine = MemoryEngine(contents)
-    server.asgi(store=engine)  # type: ignore[arg-type]  # an engine of a test
+    server.asgi(store=engine)
     assert await server.state.ready() is engine
 
 

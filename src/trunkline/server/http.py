@@ -71,7 +71,7 @@ class AsgiOptions(TypedDict, total=False):
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
     #: The store of the server for this run: the path of an SQLite file, or the URL of a Redis or Valkey server.
-    store: str | os.PathLike[str] | None
+    store: str | os.PathLike[str] | Store | None
     #: How many requests one caller may send: ``RateLimit(per_second=10, burst=20)``, or text such as ``10/s``.
     rate_limit: RateLimit | str | None
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.task_options import TaskSettings
+    from trunkline.store.interface import Store
 
 __all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
 
@@ -60,7 +61,7 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    store: str | os.PathLike[str] | None
+    store: str | os.PathLike[str] | Store | None
     auth: ServerAuth
     implied_scopes: Mapping[str, Sequence[str]]
     resource: str

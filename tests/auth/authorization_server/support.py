@@ -298,7 +298,7 @@ class FileEngine(OwnEngine):
 
 
 #: What ``store=`` is for a file.
-FILES: Mapping[str, Callable[[Path], Any]] = {"memory": FileEngine}
+FILES: Mapping[str, Callable[[Path], Any]] = {"memory": FileEngine, "sqlite": str}
 OpenFile = Callable[[Path], Any]
 
 
