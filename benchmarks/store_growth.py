@@ -34,7 +34,7 @@ from trunkline.store.memory import MemoryContents, MemoryEngine
 FEW, MANY = 100, 100_000
 BAR = 1.3
 #: Batches of each verb in each store, and operations of a batch. A batch is a few milliseconds long.
-ROUNDS, BATCH = 21, 40
+ROUNDS, BATCH = 15, 40
 #: Steps of a commit, and writes at a time, while a store is filled.
 STEPS, AT_ONCE = 200, 500
 TTL = 24 * 3600.0

@@ -188,12 +188,12 @@ def _subject(step: Step) -> tuple[str, ...]:
 def operations(ttls: st.SearchStrategy[float], leases: st.SearchStrategy[float]) -> st.SearchStrategy[Operation]:
     """Return operations, with these times."""
     steps: st.SearchStrategy[Step] = st.one_of(
-        st.builds(Put, keys, data, ttls),
-        st.builds(Put, keys, data, ttls, old=data),
-        st.builds(Put, keys, data, ttls, only_if_absent=st.just(True)),
+        # Every field is passed: what is left out would be made up.
+        st.builds(Put, keys, data, ttls, st.one_of(st.none(), data), st.just(False)),
+        st.builds(Put, keys, data, ttls, st.none(), st.just(True)),
         st.builds(Delete, keys),
         st.builds(Index, members, st.dictionaries(indexes, limits), st.just(()), st.integers(0, 4), ttls),
-        st.builds(Index, members, st.just({}), st.lists(indexes, unique=True).map(tuple)),
+        st.builds(Index, members, st.just({}), st.lists(indexes, unique=True).map(tuple), st.just(0), ttls),
         st.builds(Enqueue, queues, ids, data, st.one_of(st.just(""), holders)),
         st.builds(Finish, queues, holders, ids),
         st.builds(Publish, st.just("news"), data),
