@@ -144,8 +144,9 @@ async def test_a_commit_that_fails_undoes_nothing_of_its_neighbours(path: Path) 
         await store.put("taken", b"0", ttl=60)
 
         def commit(n: int) -> Any:
-            condition = {"only_if_absent": True} if n % 3 == 0 else {}
-            return store.commit(Put(f"a{n}", b"1", 60), Put("taken" if n % 3 == 0 else f"b{n}", b"1", 60, **condition))
+            fails = n % 3 == 0
+            second = Put("taken" if fails else f"b{n}", b"1", 60, only_if_absent=fails)
+            return store.commit(Put(f"a{n}", b"1", 60), second)
 
         outcomes = await asyncio.gather(*map(commit, range(60)))
         assert [outcome.done for outcome in outcomes] == [n % 3 != 0 for n in range(60)]
@@ -199,7 +200,12 @@ async def test_several_event_loops_use_one_engine(path: Path) -> None:
 
         async def other_loop() -> None:
             arrived = asyncio.Event()
-            subscription = await store.subscribe("news", lambda data: (heard.append(data), arrived.set())[0])
+
+            def receive(data: bytes) -> None:
+                heard.append(data)
+                arrived.set()
+
+            subscription = await store.subscribe("news", receive)
             await store.put("key", b"other loop", ttl=60)
             assert await store.publish("news", b"1") == 2
             await asyncio.wait_for(arrived.wait(), 30)

@@ -121,7 +121,7 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
 
         if not isinstance(given["store"], str | os.PathLike):
             raise ConfigError("with workers=, store= must be a path or a URL: each worker opens its own connections")
-        await check_store(server, given["store"])
+        await check_store(server, os.fspath(given["store"]))
     return await bind(
         given.get("host", "127.0.0.1"),
         given.get("port", 8000),

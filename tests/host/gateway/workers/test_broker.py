@@ -32,6 +32,7 @@ from trunkline.host.upstreams.broker.messages import Hello
 from trunkline.host.upstreams.broker.worker import BrokerConnection, BrokeredProcesses
 from trunkline.host.upstreams.supervision.clients import make_client
 from trunkline.host.upstreams.supervision.sharing import ProcessSharing
+from trunkline.store.runtime_folder import RuntimeFolder
 
 Entries = dict[str, dict[str, Any]]
 SECONDS = 60.0
@@ -182,10 +183,14 @@ class _Listener:
 async def served(host: Host) -> AsyncIterator[GatewayApp]:
     """Make the gateway of a worker, which has no request yet."""
     broker = host._sharing._broker  # type: ignore[union-attr]
-    with socket.socket() as connections:
-        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None))
-        yield app
-        await app.aclose()
+    folder = RuntimeFolder()
+    try:
+        with socket.socket() as connections:
+            app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None, folder))
+            yield app
+            await app.aclose()
+    finally:
+        folder.remove()
 
 
 async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_of_others(
