@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -180,27 +180,31 @@ class _Listener:
 
 
 @asynccontextmanager
-async def served(host: Host) -> AsyncIterator[GatewayApp]:
+async def served(host: Host, folder: RuntimeFolder) -> AsyncIterator[GatewayApp]:
     """Make the gateway of a worker, which has no request yet."""
     broker = host._sharing._broker  # type: ignore[union-attr]
-    folder = RuntimeFolder()
-    try:
-        with socket.socket() as connections:
-            app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None, folder))
-            yield app
-            await app.aclose()
-    finally:
-        folder.remove()
+    with socket.socket() as connections:
+        app = _application(host._open, {"no_auth": True}, None, WorkerLinks(connections, broker, None, folder))
+        yield app
+        await app.aclose()
+
+
+@pytest.fixture
+def folder() -> Iterator[RuntimeFolder]:
+    """The folder of a run."""
+    made = RuntimeFolder()
+    yield made
+    made.remove()
 
 
 async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder: RuntimeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_STATE_KEY", KEY)
     async with stage({"new": entry("new", "stateless")}, tmp_path) as found, asyncio.timeout(SECONDS):
         await found.agreed("new", "ready")
         # The broker has the first worker announce; the client of the second is notified.
-        async with served(found.workers[0]), served(found.workers[1]) as app:
+        async with served(found.workers[0], folder), served(found.workers[1], folder) as app:
             (endpoint,), (gateway,), listener = app.endpoints, app.gateways, _Listener()
             await endpoint._session_endpoint._ready()  # type: ignore[attr-defined]
             gateway.hub.attach(listener)
