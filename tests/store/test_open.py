@@ -54,4 +54,4 @@ def test_a_password_with_special_characters_is_not_shown(password: str) -> None:
 
 def test_a_url_is_opened_without_connecting() -> None:
     urls = ["redis://127.0.0.1:1", "valkey://127.0.0.1:1", "rediss://127.0.0.1:1/2", "unix:///tmp/x"]
-    assert {type(open_store(url, name="test")) for url in urls} == {RedisEngine}
+    assert [url for url in urls if not isinstance(open_store(url, name="test"), RedisEngine)] == []

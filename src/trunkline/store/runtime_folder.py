@@ -34,7 +34,7 @@ _LOCK = "lock"
 _LEAST_BYTES = 256 * 1024 * 1024
 #: The most that the workers store: several times what the limits of one server allow for handles, states and tasks.
 _STORE_BYTES = 1024 * 1024 * 1024
-_ATTEMPTS = 10
+_ATTEMPTS = 10  # Each fails only if another process starts at the same moment.
 
 
 class RuntimeFolder:

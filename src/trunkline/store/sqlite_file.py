@@ -20,7 +20,7 @@ __all__ = ["SqliteFile", "is_busy", "is_full"]
 #: Only the owner may read what is stored. SQLite gives the files beside it (``-wal``, ``-shm``) the same mode.
 _MODE = 0o600
 _PRIMARY = 0xFF  # The bits of an error code without its details.
-_CACHE_KIBIBYTES = 16 * 1024
+_CACHE_KIBIBYTES = 16 * 1024  # The inner pages of the trees of some hundred thousand rows.
 #: The write-ahead log is cut to this after a checkpoint.
 _WAL_BYTES = 16 * 1024 * 1024
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

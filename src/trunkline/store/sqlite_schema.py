@@ -9,7 +9,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA", "SCHEMA_VERSION"]
 
 #: In the header of the file: "TRLN".
 APPLICATION_ID = 0x54524C4E
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # Counted up with each change of the tables below.
 SCHEMA = (
     # Counters of the whole file; one row.
     """CREATE TABLE state (

@@ -29,11 +29,11 @@ __all__ = ["Message", "Messages", "Tables"]
 
 #: An entry id is a time in milliseconds and a number; both are in one integer, which has 43 bits for the time.
 _NUMBER_BITS = 20
-_MOST_MILLISECONDS = 1 << 43
+_MOST_MILLISECONDS = 1 << 43  # The year 2248.
 #: Expired rows are looked for once in so many seconds. A transaction removes so many of each table, besides twice its
 #: own operations; if more are left, the next one goes on.
 _SWEEP_SECONDS = 1.0
-_EXPIRED_AT_ONCE = 32
+_EXPIRED_AT_ONCE = 32  # About a millisecond.
 #: Members that are removed at once from an index that seems full.
 _MEMBERS_AT_ONCE = 256
 #: Messages are kept for so many seconds, and so many bytes: a listener that is further behind has missed some.

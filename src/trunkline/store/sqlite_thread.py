@@ -39,7 +39,7 @@ _FULL_PAUSE = 0.1
 _GRACE = 2.0
 #: Operations of one event loop that may wait at once: each takes some memory.
 _MOST_WAITING = 100_000
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0  # For the checkpoint of a slow disk.
 #: The name of a listener that has no socket begins so: it looks for messages by itself.
 POLLING = "polling-"
 #: The kernel takes 108 bytes for the address of a socket, on macOS 104.

@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -192,21 +192,27 @@ async def served(host: Host, folder: RuntimeFolder) -> AsyncIterator[GatewayApp]
         await app.aclose()
 
 
+@pytest.fixture
+def folder() -> Iterator[RuntimeFolder]:
+    """The folder of a run."""
+    made = RuntimeFolder()
+    yield made
+    made.remove()
+
+
 async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder: RuntimeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_STATE_KEY", KEY)
     async with stage({"new": entry("new", "stateless")}, tmp_path) as found, asyncio.timeout(SECONDS):
         await found.agreed("new", "ready")
         # The broker has the first worker announce; the client of the second is notified.
-        folder = RuntimeFolder()
         async with served(found.workers[0], folder), served(found.workers[1], folder) as app:
             (endpoint,), (gateway,), listener = app.endpoints, app.gateways, _Listener()
             await endpoint._session_endpoint._ready()  # type: ignore[attr-defined]
             gateway.hub.attach(listener)
             await found.workers[1].call_tool("new/grow")
             await until(lambda: ("tools", None) in listener.notices)
-        folder.remove()
 
 
 @asynccontextmanager
