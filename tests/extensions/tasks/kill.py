@@ -127,7 +127,8 @@ class Killer:
     async def one_life(self, count: int) -> None:
         """Start the server, start tasks, do this and that for a moment, and kill it."""
         async with self.server() as peer:
-            await peer.result("server/discover")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await peer.result("server/discover")
             work = asyncio.ensure_future(self.be_busy(peer, count))
             await asyncio.wait([work], timeout=self.random.uniform(0.0, 0.25))
         self.report.kills += 1

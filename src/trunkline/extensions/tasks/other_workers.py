@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -261,6 +261,9 @@ async def _call_again(tasks: Tasks, exchange: Exchange, params: t.CallToolReques
     if not server.middleware:
         return await server._perform_call(exchange, params)
     return await server.call_in_middleware(exchange, params, server._perform_call)
+
+
+_Stop: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Watchers:
