@@ -20,7 +20,7 @@ from tests.transports.http.serving_support import BOTH, META, POLLING, STATELESS
 from tests.transports.http.shared.machines import Machine
 from trunkline.protocol.sse import EventReader
 
-__all__ = ["KeepAliveClient", "Load", "run_load"]
+__all__ = ["KeepAliveClient", "Load", "Lost", "run_load"]
 
 #: A call that has no response after so many seconds would wait for ever.
 CALL_SECONDS = 25.0
@@ -152,6 +152,8 @@ class KeepAliveClient:
             last = _last_id(answer.body) or last
             if not last or self.session is None:
                 raise Lost("a stream ended without a response, and cannot be resumed")
+            # Clients wait before they resume, for a second if the server says so, and see by then that this is closed.
+            self.close()
             answer = await self.send(None, {**self._session_headers(), "last-event-id": last}, method="GET")
             if answer.status != 200:
                 raise Lost(f"a stream was not resumed: status {answer.status}")

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.server.keep_alive_load import KeepAliveClient, Load, run_load
+from tests.server.keep_alive_load import KeepAliveClient, Load, Lost, run_load
 from tests.server.test_workers import children, two_workers, until, workers
 from tests.transports.http.serving_support import tool
 from tests.transports.http.shared.machines import Machine, Stream, web_client
@@ -74,6 +74,24 @@ async def test_a_call_that_runs_is_finished_and_its_connection_kept_for_one_more
         assert await serving(client) == pid
         assert await serving(client) != pid
         assert load.connections == 2
+        client.close()
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_a_call_that_outlasts_its_worker_gets_an_error_and_is_not_left_waiting(era: str) -> None:
+    load = Load()
+    with two_workers(limits={"drain_seconds": 0.5}) as server:
+        client = KeepAliveClient(server.url, load)
+        if era == "handshake":
+            await client.open_session()
+        pid = await serving(client)
+        call = asyncio.create_task(client.call(2, "wait", {}))
+        await until(lambda: load.streams == 1)
+        os.kill(pid, signal.SIGTERM)
+        # The stream of a session is resumed at another worker, which knows that the first one is gone.
+        with pytest.raises(Lost, match="has ended" if era == "handshake" else "without a response"):
+            await asyncio.wait_for(call, 30)
+        assert load.resumed == (1 if era == "handshake" else 0)
         client.close()
 
 

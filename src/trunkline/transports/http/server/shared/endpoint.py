@@ -14,6 +14,7 @@ import msgspec
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.caller import Principal
+from trunkline.protocol.error_codes import INTERNAL_ERROR
 from trunkline.protocol.jsonrpc import (
     ErrorResponse,
     Incoming,
@@ -34,6 +35,7 @@ from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.sessions import SessionEndpoint, decode_params
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionFacts
 from trunkline.transports.http.server.shared.sessions import (
+    WORKER_GONE,
     SharedAcceptor,
     SharedRegistry,
     SharedRequestTransport,
@@ -47,8 +49,6 @@ from trunkline.transports.http.server.single_request import SingleRequestTranspo
 from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
 
 __all__ = ["SharedSessionEndpoint"]
-
-_GONE = "The worker that served this request has ended, and its outcome is unknown; call again if that is safe"
 
 
 class SharedSessionEndpoint(SessionEndpoint):
@@ -351,7 +351,7 @@ class SharedSessionEndpoint(SessionEndpoint):
             session, ids = found
             try:
                 while ids:
-                    error = ErrorResponse(ids[0], ErrorObject(code=-32603, message=_GONE))
+                    error = ErrorResponse(ids[0], ErrorObject(code=INTERNAL_ERROR, message=WORKER_GONE))
                     event = LoggedEvent(stream.name, encode(error), last=len(ids) == 1, ids=ids)
                     await session.shared_log.append(event)
                     ids = ids[1:]

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.caller import Origin, Principal, Session, same_principal
-from trunkline.protocol.jsonrpc import Message
+from trunkline.protocol.error_codes import INTERNAL_ERROR
+from trunkline.protocol.jsonrpc import ErrorResponse, Message, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, find_revision
 from trunkline.store.interface import Store
@@ -32,8 +33,10 @@ from trunkline.transports.http.server.shared.facts import LIFETIME, SessionFacts
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LogStream, ProducedStream, SharedEventLog
 from trunkline.transports.http.server.shared.worker import SharedWorker, WorkerMessage
 from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
+from trunkline.types import ErrorObject
 
 __all__ = [
+    "WORKER_GONE",
     "GetTurn",
     "SharedAcceptor",
     "SharedRegistry",
@@ -42,6 +45,8 @@ __all__ = [
     "SharedState",
 ]
 
+#: The error of a request whose worker has ended before it was answered.
+WORKER_GONE = "The worker that served this request has ended, and its outcome is unknown; call again if that is safe"
 #: How often a change of shared state is tried again when another worker changed it at the same time.
 _ATTEMPTS = 20
 #: A session that a worker has not served for so many seconds is dropped there.
@@ -110,10 +115,19 @@ class SharedRequestTransport(SessionRequestTransport):
             self.abort(unavailable())
 
     def abort(self, failure: HTTPException) -> None:
-        """Stop serving the request; a response that has not begun has no stream any more."""
-        if self._sse is None and isinstance(self._stream, ProducedStream):
-            self._stream.drop()
+        """Stop serving the request; a response that has not begun has no stream any more.
+
+        One that has begun ends with an error: a client that resumes it at another worker would find its end without a
+        response, and wait for ever.
+        """
+        stream = self._stream
+        if self._sse is None and isinstance(stream, ProducedStream):
+            stream.drop()
             self._stream = None
+        elif stream is not None and not self._closed:
+            for number, id in enumerate(self.ids, 1):
+                error = ErrorResponse(id, ErrorObject(code=INTERNAL_ERROR, message=WORKER_GONE))
+                stream.push(encode(error), last=number == len(self.ids))
         super().abort(failure)
 
     def _write_alongside(self, stream: EventStream) -> None:
