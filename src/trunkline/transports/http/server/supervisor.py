@@ -531,6 +531,9 @@ class Supervisor:
         old = self._workers[self._replacing[0]]
         if old.stopping or not all(worker.ready for worker in self._workers.values()):
             return
+        if len(self._workers) >= len(self._scoreboard.rows):
+            # Those replaced before still drain; the first that ends makes room.
+            return
         self._fork(old.slot)
 
     def _stop_worker(self, worker: _Worker) -> None:
