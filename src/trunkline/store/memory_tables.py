@@ -489,18 +489,19 @@ class MemoryTables:
                 del self.indexes[index_name]
 
 
-_CHECKS: Mapping[type, Callable[[MemoryTables, Any, float], Commit | None]] = {
-    Put: MemoryTables._check_put,
-    Index: MemoryTables._check_index,
-}
-_METHODS: Mapping[type, Callable[[MemoryTables, Any, float], None]] = {
-    Put: MemoryTables._put,
-    Delete: MemoryTables._delete,
-    Index: MemoryTables._index,
-    Enqueue: MemoryTables._enqueue,
-    Finish: MemoryTables._finish,
-    Publish: MemoryTables._publish,
-}
+_CHECKS: Mapping[type, Callable[[MemoryTables, Any, float], Commit | None]] = MappingProxyType(
+    {Put: MemoryTables._check_put, Index: MemoryTables._check_index}
+)
+_METHODS: Mapping[type, Callable[[MemoryTables, Any, float], None]] = MappingProxyType(
+    {
+        Put: MemoryTables._put,
+        Delete: MemoryTables._delete,
+        Index: MemoryTables._index,
+        Enqueue: MemoryTables._enqueue,
+        Finish: MemoryTables._finish,
+        Publish: MemoryTables._publish,
+    }
+)
 _GROWTH: Mapping[type, Callable[[MemoryTables, Any], int]] = MappingProxyType(
     {
         Put: MemoryTables._put_growth,
