@@ -42,12 +42,13 @@ class _NotOpenError(sqlite3.Error):
 class _LoopConnection:
     """What belongs to one event loop: its operations in the thread, its connection for reading, its subscriptions."""
 
-    def __init__(self, file: SqliteFile, thread: SqliteThread, prefix: str) -> None:
+    def __init__(self, file: SqliteFile, thread: SqliteThread, prefix: str, now: Callable[[], float]) -> None:
         self.operations = LoopOperations(asyncio.get_running_loop(), lambda: thread.progress)
         self.channels: Channels | None = None
         self._file = file
         self._thread = thread
         self._prefix = prefix
+        self._now = now
         self._connection: sqlite3.Connection | None = None
         self._tables: Tables | None = None
         self._identity: tuple[int, int] | None = None
@@ -66,7 +67,7 @@ class _LoopConnection:
             self._connection = self._file.open_reader()
             self._tables, self._identity = Tables(self._connection, self._prefix), identity
         assert self._tables is not None
-        self._tables.now = time.time()
+        self._tables.now = self._now()
         return work(self._tables)
 
     def read_messages(self, work: Callable[[Tables], Messages | None]) -> Messages | None:
@@ -276,7 +277,7 @@ class SqliteEngine(Store):
         loop = asyncio.get_running_loop()
         connection = self._loops.get(loop)
         if connection is None:
-            connection = self._loops[loop] = _LoopConnection(self._file, self._thread, self._prefix)
+            connection = self._loops[loop] = _LoopConnection(self._file, self._thread, self._prefix, self._now)
         return connection
 
     async def _read(self, work: Callable[[Tables], T]) -> T:
