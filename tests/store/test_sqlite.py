@@ -448,14 +448,8 @@ async def test_a_renewed_value_outlives_the_time_of_the_first_one(path: Path) ->
         for _ in range(5):
             now[0] += 10
             await store.put("other", b"", ttl=1)
-        # Reads use the clock of the machine, for which all this has expired long ago.
-        assert {name: count for name, count in rows(path).items() if name != "value"} == {
-            "rate": 0,
-            "log": 1,
-            "log_entry": 2,
-            "index_member": 1,
-            "index_total": 1,
-        }
+        assert (await store.get("key"), await store.members("all")) == (b"2", ["m"])
+        assert [entry.data for entry in await store.read("log") or ()] == [b"1", b"2"]
         full = await store.index("n", into={"all": IndexLimits(weight=2)}, weight=1, ttl=1)
         assert full is not None
 

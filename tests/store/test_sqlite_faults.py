@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -253,23 +254,26 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can reach; those above the usual one are closed to them."""
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+        os.chmod(folder, 0o700)
+
+
 @pytest.mark.parametrize("created", [True, False])
-async def test_a_file_or_folder_that_is_read_only_is_named(path: Path, created: bool) -> None:
+async def test_a_file_or_folder_that_is_read_only_is_named(open_folder: Path, created: bool) -> None:
+    path = open_folder / "store.db"
     if created:
         async with opened(path) as store:
             await store.put("key", b"1", ttl=600)
         os.chmod(path, 0o444)
-    folders = [folder for folder in (path.parent, *path.parents) if os.stat(folder).st_uid == os.geteuid()]
-    modes = [folder.stat().st_mode for folder in folders]
-    try:
-        for folder in folders:
-            folder.chmod(0o555 if folder == path.parent else folder.stat().st_mode | 0o555)
-        reader = program(READER, path)
-        message = await line_of(reader)
-        end(reader)
-    finally:
-        for folder, mode in zip(folders, modes, strict=True):
-            folder.chmod(mode)
+    os.chmod(open_folder, 0o555)
+    reader = program(READER, path)
+    message = await line_of(reader)
+    end(reader)
     assert str(path) in message
     assert "writ" in message
 
