@@ -2,10 +2,10 @@
 
 The public API is what these packages list in their ``__all__``: ``trunkline`` (the names most programs need),
 ``trunkline.types`` (the data of the protocol), ``trunkline.errors``, ``trunkline.server``, ``trunkline.client``,
-``trunkline.auth``, ``trunkline.host``, ``trunkline.extensions``, ``trunkline.transports``, ``trunkline.net``,
-``trunkline.testing`` and ``trunkline.cli``. Import from them and from nothing deeper: the modules inside are not part
-of the public API, whatever their names, and may change in any release. One name means one thing: the same name in two
-of these packages is the same object.
+``trunkline.store``, ``trunkline.auth``, ``trunkline.host``, ``trunkline.extensions``, ``trunkline.transports``,
+``trunkline.net``, ``trunkline.testing`` and ``trunkline.cli``. Import from them and from nothing deeper: the modules
+inside are not part of the public API, whatever their names, and may change in any release. One name means one thing:
+the same name in two of these packages is the same object.
 
 Names are loaded on first access, so that a stdio server starts without the parts it does not need.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -64,18 +63,6 @@ def test_several_workers_say_how_long_what_they_share_is_kept(cli: Cli) -> None:
         said = served.next_line()
         assert "2 workers share sessions, handles and tasks until this process ends" in said
         assert served.stop(signal.SIGTERM)[0] == 0
-
-
-def test_workers_without_a_temporary_folder_say_what_they_need(tmp_path: Path) -> None:
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    command = [sys.executable, "-m", "trunkline", "run", str(DEMO), "--http", "0", "--workers", "2"]
-    outcome = subprocess.run(
-        command, env={**os.environ, "TMPDIR": str(long)}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert outcome.returncode != 0
-    assert "several workers need a temporary folder with a short path" in outcome.stderr
-    assert list(long.iterdir()) == []
 
 
 def test_one_line_says_where_the_server_is_and_how_to_call_it(demo: Served) -> None:
