@@ -50,16 +50,14 @@ async def test_what_needs_the_store_is_refused_with_a_time_to_retry(own_redis: R
     async with connected_pair(own_redis, timeout=1.0) as (one, other):
         client = await SessionClient.open(one.app, capabilities=ASKED)
         call = client.post(tool("ask_name"))
-        question = await call.message()
+        await call.message()
         await gone(own_redis, one, other)
-        answered = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
         refused = [
             client.get(),
             client.get(last="1-1"),
             client.delete(),
             client.post(request("logging/setLevel", {"level": "error"})),
             client.post(request("resources/subscribe", {"uri": "note://one"})),
-            at(client, other).post(answered),
             client.post(tool("wait", say="hello")),
         ]
         assert [refusal(await each.whole()) for each in refused] == [(503, "1")] * len(refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.transports.http.shared.workers import ASKED, Worker, accepted, at, fl
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Appended
 from trunkline.store.memory import MemoryEngine
+from trunkline.transports.http.server.shared import worker as worker_module
 from trunkline.transports.http.server.shared.worker import SharedWorker
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -51,6 +53,43 @@ async def test_an_answer_to_a_worker_that_may_be_there_is_accepted(monkeypatch: 
         monkeypatch.setattr(SharedWorker, "send_answer", uncertain)
         posted = await at(client, other).post(accepted(question, "Ada")).whole()
         assert posted.status == 202
+        call.hang_up()
+
+
+async def test_an_answer_waits_for_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(2) as workers:
+        one, other = workers
+        client = await SessionClient.open(one.app, POLLING, capabilities=ASKED)
+        call = client.post(tool("ask_name"))
+        await call.opening()
+        question = await call.message()
+        send, attempts = SharedWorker._send_answer, []
+
+        async def attempt(self: SharedWorker, worker: str, message: Any) -> bool | None:
+            attempts.append(workers.contents.available)
+            return await send(self, worker, message)
+
+        monkeypatch.setattr(SharedWorker, "_send_answer", attempt)
+        workers.contents.set_available(False)
+        posted = asyncio.create_task(at(client, other).post(accepted(question, "Ada")).whole())
+        await until(lambda: attempts == [False])
+        workers.contents.set_available(True)
+        async with asyncio.timeout(20):
+            assert (await posted).status == 202
+            assert "Ada" in json.dumps(await call.message())
+
+
+async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "ANSWER_SECONDS", 0.0)
+    async with fleet(2) as workers:
+        one, other = workers
+        client = await SessionClient.open(one.app, POLLING, capabilities=ASKED)
+        call = client.post(tool("ask_name"))
+        await call.opening()
+        question = await call.message()
+        workers.contents.set_available(False)
+        assert (await at(client, other).post(accepted(question, "Ada")).whole()).status == 503
+        workers.contents.set_available(True)
         call.hang_up()
 
 

@@ -21,7 +21,7 @@ from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.store.interface import Entry, Store, entry_position
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
 
-__all__ = ["GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later", "worker_of"]
+__all__ = ["ANSWER_SECONDS", "GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later", "worker_of"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -36,6 +36,9 @@ _TERMINATED_BYTES, _ANNOUNCEMENT_BYTES = 64 * MAX_TERMINATED, 1024 * 1024
 #: What other workers have for one that is not listening: for so many seconds, longer than connections take to be made
 #: again, and at most so many messages and bytes, a few hundred answers of the usual size.
 _INBOX_SECONDS, _INBOX_MESSAGES, _INBOX_BYTES = 60.0, 1000, 16 * 1024 * 1024
+#: For so many seconds an answer waits for a store that cannot be reached: longer than most outages, and less than HTTP
+#: clients and proxies wait for a response.
+ANSWER_SECONDS = 20.0
 #: A longer message is not published, since a few hundred make Redis break the connection of who listens: it is read
 #: from the inbox, or not sent at all if it may be lost.
 _SMALL_BYTES = 16 * 1024
@@ -279,8 +282,21 @@ class SharedWorker:
         """Send a message to a worker that must not miss it; False if that worker is gone, None if this is not certain.
 
         A worker whose connection breaks in this moment reads it once it is connected again. For one that neither is
-        registered nor listens nothing is stored: a client may name any.
+        registered nor listens nothing is stored: a client may name any. While the store cannot be reached it waits: no
+        SDK sends an answer again that was refused, and the call that asked would wait in vain.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ANSWER_SECONDS
+        while True:
+            try:
+                return await self._send_answer(worker, message)
+            except StoreUnavailable:
+                if loop.time() >= deadline:
+                    raise
+            # What was done in spite of a failure is done twice then, and the second answer is one to nothing.
+            await asyncio.sleep(_JOIN_PAUSE)
+
+    async def _send_answer(self, worker: str, message: WorkerMessage) -> bool | None:
         check = WorkerMessage("check")
         if await self.store.get(f"worker:{worker}") is None and not await self.send(worker, check):
             return False
