@@ -261,3 +261,13 @@ def test_a_given_form_schema_is_sent_unchanged_and_checked() -> None:
 def test_a_given_schema_that_is_not_a_form_is_rejected(schema: dict[str, Any], reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         form_schema(schema)
+
+
+def test_the_form_of_a_class_is_made_once_and_equal_choices_keep_their_order() -> None:
+    @dataclass
+    class Order:
+        size: Literal["small", "large"]
+
+    assert form_schema(Order)[0] is form_schema(Order)[0]
+    one, other = (form_schema(kind)[0] for kind in (Literal["a", "b"], Literal["b", "a"]))
+    assert [form["properties"]["value"]["enum"] for form in (one, other)] == [["a", "b"], ["b", "a"]]

@@ -9,6 +9,7 @@ be nested: clients show forms as simple widgets.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, is_typeddict
 
@@ -27,6 +28,8 @@ __all__ = ["form_schema"]
 Schema = dict[str, Any]
 
 _VALUE = "value"
+#: Forms of classes that are remembered; a program has fewer that it asks for.
+_FORMS = 256
 _TEXTS = ("title", "description")
 #: The keywords that a field of each type may have, by the specification's PrimitiveSchemaDefinition.
 _ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -57,8 +60,19 @@ def form_schema(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
         return _given_form(dict(kind))
     if isinstance(kind, (list, tuple)):
         kind = _choice_of(kind)
-    found = survey((kind,))
-    if not found.from_pydantic and (other := find_unsupported(found)) is not None:
+    # Other annotations may be equal although their forms differ: two choices in another order.
+    return _class_form(kind) if isinstance(kind, type) else _type_form(kind)
+
+
+@lru_cache(maxsize=_FORMS)
+def _class_form(kind: type) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    """Return the form of a class, which is made once: a handler asks with it again in each round."""
+    return _type_form(kind)
+
+
+def _type_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    types = survey((kind,))
+    if not types.from_pydantic and (other := find_unsupported(types)) is not None:
         raise TypeError(f"{kind!r} cannot be used in a form: {other.__qualname__} cannot be read from JSON")
     if _is_record(kind):
         return _record_form(kind)

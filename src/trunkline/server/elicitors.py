@@ -169,12 +169,21 @@ class ReplayElicitor:
         "round",
     )
 
-    def __init__(self, exchange: Exchange, seal: StateSeal, limits: Limits, *, state: RoundState | None = None) -> None:
-        """Create the elicitor, with the state of earlier rounds if there were any."""
+    def __init__(
+        self,
+        exchange: Exchange,
+        seal: StateSeal,
+        limits: Limits,
+        *,
+        state: RoundState | None = None,
+        binding: StateBinding | None = None,
+    ) -> None:
+        """Create the elicitor, with the state of earlier rounds if there were any, and what that was bound to."""
         self._exchange = exchange
         self._seal = seal
         self._limits = limits
-        self._binding = state_binding(exchange)
+        #: Made when it is needed: most calls ask nothing, and it digests all of their params.
+        self._binding = binding
         self.round: int = 0 if state is None else state.round
         #: Identifies the state that this round was resumed from, for calls that may be resumed only once.
         self.nonce: str | None = None if state is None else state.nonce
@@ -203,8 +212,10 @@ class ReplayElicitor:
             StoreUnavailable: the state is stored where it cannot be reached now.
         """
         text = exchange.admitted.params.request_state
-        state = None if text is None else await seal.open(text, binding=state_binding(exchange))
-        return cls(exchange, seal, limits, state=state)
+        if text is None:
+            return cls(exchange, seal, limits)
+        binding = state_binding(exchange)
+        return cls(exchange, seal, limits, state=await seal.open(text, binding=binding), binding=binding)
 
     @property
     def replaying(self) -> bool:
@@ -244,7 +255,7 @@ class ReplayElicitor:
         return t.InputRequiredResult(
             result_type="input_required",
             input_requests={name: request for name, (request, _) in self._open_requests.items()},
-            request_state=await self._seal.seal(state, binding=self._binding),
+            request_state=await self._seal.seal(state, binding=self._binding or state_binding(self._exchange)),
         )
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
