@@ -28,14 +28,16 @@ def test_a_url_of_something_else_is_refused(option: str) -> None:
 
 def test_a_path_is_an_sqlite_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     absolute = str(tmp_path / "a.db")
     assert [file_of(option) for option in ("a.db", tmp_path / "a.db", "sqlite:///a.db", f"sqlite:///{absolute}")] == [
         absolute
     ] * 4
-    assert [file_of(option) for option in ("~/a.db", "sqlite:///~/a.db")] == [str(tmp_path / "home" / "a.db")] * 2
+    assert [file_of(option) for option in ("~/a.db", "sqlite:///~/a.db")] == [str(home / "a.db")] * 2
     # Nothing is made before it is used.
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.rglob("*")) == [home]
 
 
 def test_an_engine_is_used_as_it_is_and_nothing_is_memory(tmp_path: Path) -> None:

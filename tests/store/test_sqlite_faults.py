@@ -207,8 +207,9 @@ async def refusal(path: Path) -> str:
     return str(raised.value)
 
 
-async def test_a_folder_that_does_not_exist_is_named(path: Path) -> None:
-    assert str(path.parent / "none") in await refusal(path.parent / "none" / "store.db")
+def test_a_folder_that_does_not_exist_is_named_before_anything_is_served(path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"create {path.parent / 'none'} first"):
+        SqliteEngine(path.parent / "none" / "store.db")
     assert not (path.parent / "none").exists()
 
 

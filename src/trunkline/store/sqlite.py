@@ -114,10 +114,14 @@ class SqliteEngine(Store):
         Servers of different names share one file without seeing each other. The lock of another process is waited for
         at most ``timeout`` seconds. ``durable=False``: the file is removed when the server ends. With ``max_bytes``
         writes fail while the file has so many.
+
+        Raises:
+            ConfigError: the folder of the file does not exist.
         """
         self.durable = durable
         self.stats: StoreStats = StoreStats()
         self._file = SqliteFile(path, max_bytes=max_bytes)
+        self._file.check_folder()
         self._prefix = f"{name}\x1f"
         self._timeout = timeout
         self._now = now

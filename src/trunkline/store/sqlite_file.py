@@ -66,6 +66,15 @@ class SqliteFile:
                 if identity is not None and _identity(path) == identity:
                     os.unlink(path)
 
+    def check_folder(self) -> None:
+        """Check that the file can be there.
+
+        Raises:
+            ConfigError: its folder does not exist.
+        """
+        if not os.path.isdir(self.folder):
+            raise ConfigError(f"the folder of the store {self.path} does not exist; create {self.folder} first")
+
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def open(self) -> sqlite3.Connection:
@@ -75,8 +84,7 @@ class SqliteFile:
             ConfigError: the file cannot be used.
             sqlite3.Error: another connection holds the lock.
         """
-        if not os.path.isdir(self.folder):
-            raise ConfigError(f"the folder of the store {self.path} does not exist; create {self.folder} first")
+        self.check_folder()
         try:
             if not os.path.exists(self.path):
                 self._create()
