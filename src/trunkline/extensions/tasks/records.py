@@ -15,6 +15,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -130,7 +131,8 @@ class TaskRecords:
         self.held: dict[str, HeldTask] = {}
         self.limits: TaskLimits = limits or TaskLimits()
         self._seal = seal
-        self._unfinished_seconds = _UNFINISHED_SECONDS if self.shared else _FOREVER_SECONDS
+        #: In memory what runs is there for as long as its process: it need not be written again, nor looked for.
+        self._unfinished_seconds = _UNFINISHED_SECONDS if self.shared else inf
         self._most_unfinished = IndexLimits(members=self.limits.per_caller)
         self._most_tasks = IndexLimits(members=self.limits.total, weight=self.limits.memory_bytes)
         self._most_bytes = IndexLimits(weight=self.limits.memory_bytes)
