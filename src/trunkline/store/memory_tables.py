@@ -343,7 +343,7 @@ class MemoryTables:
         if index.order is None:
             index.order = SortedNames(members)
         following = index.order.after(after)
-        if self._expiring[0][0] <= now:
+        if self._expiring and self._expiring[0][0] <= now:
             following = (member for member in following if members[member][0] > now)
         return list(islice(following, limit))
 

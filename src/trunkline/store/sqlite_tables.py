@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from trunkline.store.interface import (
@@ -373,7 +374,8 @@ class Tables:
 
     def release(self, queue: str, holder: str, ids: Sequence[str]) -> list[str]:
         """End leases."""
-        return [id for id in ids if self._set_lease(queue, holder, id, "", 0.0)]
+        # As one that ran out before any time.
+        return [id for id in ids if self._set_lease(queue, holder, id, "", -inf)]
 
     def _set_lease(self, queue: str, holder: str, id: str, new_holder: str, since: float) -> bool:
         cursor = self._execute(
