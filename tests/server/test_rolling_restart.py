@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.server.keep_alive_load import KeepAliveClient, Load, Lost, run_load
@@ -140,5 +142,7 @@ async def test_two_signals_end_the_workers_at_once() -> None:
 
 def listens(server: Machine, pid: int) -> bool:
     """Return whether a worker has a listening socket."""
-    found = [child for child in children(server) if child.pid == pid]
-    return bool(found) and any(each.status == "LISTEN" for each in found[0].net_connections("tcp"))
+    process = next((child for child in children(server) if child.pid == pid), None)
+    with suppress(psutil.NoSuchProcess):
+        return process is not None and any(each.status == "LISTEN" for each in process.net_connections("tcp"))
+    return False

@@ -254,9 +254,10 @@ async def test_a_forked_process_opens_the_file_itself(path: Path) -> None:
 
 
 async def test_an_engine_that_is_dropped_ends_its_thread(path: Path) -> None:
+    before = set(threading.enumerate())
     store = SqliteEngine(path)
     await store.connect()
-    (thread,) = (each for each in threading.enumerate() if each.name == "trunkline-sqlite")
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "trunkline-sqlite")
     del store
     await until(lambda: not thread.is_alive())
 
