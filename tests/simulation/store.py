@@ -211,6 +211,7 @@ class SimulatedStore(Store):
         self._acknowledged = 0
         #: Whether the engine lost writes or appends of them, and this connection has not noticed it.
         self._lost = (False, False)
+        self._failovers = 0
         # Appends: those that wait, and how many were numbered.
         self._waiting: deque[_Append] = deque()
         self._sending = False
@@ -337,11 +338,14 @@ class SimulatedStore(Store):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def _write(self, verb: str, name: str, operation: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        before, process = self._writes, self._process
+        before, process, failovers = self._writes, self._process, self._failovers
 
         async def counted() -> tuple[int, Any]:
             found = self._engine.process(process)
             if found.writes < before and not self._engine.counts_on:
+                return 0, None
+            if failovers != self._failovers and not self._engine.counts_on:
+                # A failover breaks the connection for commands, and no write is sent again on another one.
                 return 0, None
             if process == self._process and self._lost[0]:
                 self._engine.violated(f"{self._actor.name} goes on writing, although acknowledged writes are gone")
@@ -447,6 +451,7 @@ class SimulatedStore(Store):
 
     def writes_lost(self) -> None:
         """Called when the engine lost writes: noticed with the first failure, or by the regular check."""
+        self._failovers += 1
         self._lost = self.missing_writes(self._engine.processes)
         if self._engine.random.random() < 0.5:
             self._failed()

@@ -346,7 +346,8 @@ class Supervisor:
         """Ask all workers for a report; ``answered`` is called when all have answered, or after ``seconds``."""
         missing: set[int] = set()
         for worker in self._workers.values():
-            if worker.ready and not worker.stopping and worker.reports is not None:
+            # Also those that are stopping: they still answer requests.
+            if worker.ready and worker.reports is not None:
                 with contextlib.suppress(OSError):
                     worker.reports.send(ASK)
                     missing.add(worker.pid)
