@@ -283,7 +283,7 @@ SEEDS = 600
 BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
     {
         "appends-repeated": (_appends_repeated, 196),
-        "lost-writes-counted-over": (_lost_writes_counted_over, 201),
+        "lost-writes-counted-over": (_lost_writes_counted_over, 751),
         "log-cleared-early": (_log_cleared_early, 0),
         "terminations-ignored": (_terminations_ignored, 6),
         "terminations-missed": (_terminations_missed, 208),
@@ -293,7 +293,7 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "generation-ignored": (_generation_ignored, 201),
         "announcements-missed": (_announcements_missed, 82),
         "notices-not-numbered": (_notices_not_numbered, 16),
-        "notices-merged": (_notices_merged, 576),
+        "notices-merged": (_notices_merged, 990),
         "dead-workers-trusted": (_dead_workers_trusted, 20),
         "answers-by-channel": (_answers_by_channel, 108),
         "turns-not-released": (_turns_not_released, 389),
@@ -308,7 +308,7 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "states-per-worker": (_states_per_worker, 0),
         "single-use-per-worker": (_single_use_per_worker, 0),
         "joined-silently": (_joined_silently, 298),
-        "announcements-not-retold": (_announcements_not_retold, 1090),
+        "announcements-not-retold": (_announcements_not_retold, 1759),
     }
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,9 @@ from trunkline.store.memory import MemoryContents, MemoryEngine
 __all__ = ["durable", "own_redis", "shared_redis", "stored", "workers"]
 
 #: The memory of a server, an engine that is passed as an object, a file, and Redis.
-ENGINES: list[Any] = ["memory", "object"]
+ENGINES: list[Any] = ["memory", "object", "sqlite", pytest.param("redis", marks=needs_redis)]
 #: The engines of records alone, in memory with and without other workers: with a clock of ours, and with its own.
-CLOCKED: list[str] = ["memory", "object"]
-REDIS: list[Any] = []
-if find_spec("trunkline.store.sqlite"):
-    REDIS += [pytest.param("redis", marks=needs_redis)]
-    ENGINES += ["sqlite", *REDIS]
-    CLOCKED += ["sqlite"]
+CLOCKED: list[str] = ["memory", "object", "sqlite"]
 
 
 @pytest.fixture(params=ENGINES)

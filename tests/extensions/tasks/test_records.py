@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from tests.extensions.tasks.conftest import CLOCKED, REDIS
+from tests.extensions.tasks.conftest import CLOCKED
 from tests.extensions.tasks.records import RESULT, make_question, make_record
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.errors import TooManyRequests
@@ -32,7 +32,7 @@ LIMITS = TaskLimits(per_caller=3, total=6)
 WITH_CLOCK = pytest.mark.parametrize("kind", CLOCKED)
 
 
-@pytest.fixture(params=[*CLOCKED, *REDIS])
+@pytest.fixture(params=[*CLOCKED, pytest.param("redis", marks=needs_redis)])
 def kind(request: pytest.FixtureRequest) -> str:
     """Return the kind of an engine: for one on Redis, its URL."""
     return str(request.getfixturevalue("shared_redis").url) if request.param == "redis" else str(request.param)
@@ -225,7 +225,6 @@ async def test_each_engine_with_a_clock_answers_as_the_model_does(walk: list[Ope
 
 
 @needs_redis
-@pytest.mark.skipif(not REDIS, reason="there is no such engine")
 @given(st.lists(operations.filter(lambda each: each.name != "wait"), max_size=25))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_redis_answers_as_the_model_does(shared_redis: RedisServer, walk: list[Operation]) -> None:

@@ -63,17 +63,18 @@ async def test_an_answer_waits_for_a_store_that_cannot_be_reached(monkeypatch: p
         call = client.post(tool("ask_name"))
         await call.opening()
         question = await call.message()
-        send, attempts = SharedWorker._send_answer, []
+        send, attempts, contents = SharedWorker._send_answer, list[bool](), workers.contents
+        assert contents is not None
 
         async def attempt(self: SharedWorker, worker: str, message: Any) -> bool | None:
-            attempts.append(workers.contents.available)
+            attempts.append(contents.available)
             return await send(self, worker, message)
 
         monkeypatch.setattr(SharedWorker, "_send_answer", attempt)
-        workers.contents.set_available(False)
+        contents.set_available(False)
         posted = asyncio.create_task(at(client, other).post(accepted(question, "Ada")).whole())
         await until(lambda: attempts == [False])
-        workers.contents.set_available(True)
+        contents.set_available(True)
         async with asyncio.timeout(20):
             assert (await posted).status == 202
             assert "Ada" in json.dumps(await call.message())
@@ -86,10 +87,11 @@ async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch)
         client = await SessionClient.open(one.app, POLLING, capabilities=ASKED)
         call = client.post(tool("ask_name"))
         await call.opening()
-        question = await call.message()
-        workers.contents.set_available(False)
+        question, contents = await call.message(), workers.contents
+        assert contents is not None
+        contents.set_available(False)
         assert (await at(client, other).post(accepted(question, "Ada")).whole()).status == 503
-        workers.contents.set_available(True)
+        contents.set_available(True)
         call.hang_up()
 
 
