@@ -25,7 +25,8 @@ _REDIS: Mapping[str, str] = MappingProxyType(
 def open_store(option: str | os.PathLike[str] | Store | None, *, name: str, timeout: float = 2.0) -> Store:
     """Return the store that an option ``store=`` means, for the server of this name; it is not connected yet.
 
-    None is a store in memory, a path or ``sqlite:///`` and a path a file, ``redis://`` and the like a Redis or Valkey.
+    None is a store in memory, a path or ``sqlite:///`` and a path a file, ``redis://`` and the like a Redis or Valkey,
+    which is given up when it does not answer for ``timeout`` seconds.
 
     Raises:
         ConfigError: the option is not valid, or its engine is not installed.
@@ -37,24 +38,24 @@ def open_store(option: str | os.PathLike[str] | Store | None, *, name: str, time
 
         return MemoryEngine(MemoryContents(now=time.time, random=os.urandom))
     if isinstance(option, os.PathLike):
-        return _open_file(os.fspath(option), name, timeout)
+        return _open_file(os.fspath(option), name)
     scheme, separator, rest = option.partition("://")
     if not separator:
-        return _open_file(option, name, timeout)
+        return _open_file(option, name)
     if scheme == "sqlite":
         # Three slashes and a relative path, or four and an absolute one, as elsewhere: there is no host.
-        return _open_file(rest[1:] if rest.startswith("/") else "", name, timeout)
+        return _open_file(rest[1:] if rest.startswith("/") else "", name)
     if scheme in _REDIS and rest:
         return _open_redis(f"{_REDIS[scheme]}://{rest}", name, timeout)
     raise _invalid()
 
 
-def _open_file(path: str, name: str, timeout: float) -> Store:
+def _open_file(path: str, name: str) -> Store:
     if not path:
         raise _invalid()
     from trunkline.store.sqlite import SqliteEngine
 
-    return SqliteEngine(path, name=name, timeout=timeout)
+    return SqliteEngine(path, name=name)
 
 
 def _open_redis(url: str, name: str, timeout: float) -> Store:

@@ -34,6 +34,10 @@ log = logging.getLogger("trunkline.store")
 
 T = TypeVar("T")
 
+#: Seconds that a write waits for the lock of another process, or for the disk. A file is never away as a Redis can be:
+#: what takes this long is a machine that stalls, and giving up earlier would only turn a slow answer into an error.
+_TIMEOUT = 10.0
+
 
 class _NotOpenError(sqlite3.Error):
     """The file is not open in this process, or another one is at its path: the thread finds out what to do."""
@@ -104,7 +108,7 @@ class SqliteEngine(Store):
         path: str | os.PathLike[str],
         *,
         name: str = "",
-        timeout: float = 2.0,
+        timeout: float = _TIMEOUT,
         durable: bool = True,
         max_bytes: int | None = None,
         now: Callable[[], float] = time.time,
