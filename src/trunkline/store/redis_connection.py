@@ -208,7 +208,7 @@ class CommandConnection:
         self._timer = loop.call_later(self._timeout / _LOOKS, self._look)
 
     def drop(self, error: BaseException) -> None:
-        """Give the connection up, as if it had broken: what it leads to is of no use."""
+        """Drop the connection, as if it had broken: this Redis cannot serve commands."""
         self._lose(error, repeat=False)
 
     def fail_waiting(self, message: str) -> None:

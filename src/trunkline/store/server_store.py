@@ -6,7 +6,7 @@ which stores nothing pays nothing: `ServerStore.ready` connects, at the first co
 
 The keys are configured, or made here. A store that only this user can read has a key of its own in it, so that a
 restart and every worker open what was sealed before; in memory the key ends with the process. A store that others can
-reach needs a configured key: whoever reads it must not be able to open what is in it.
+reach needs a configured key, since reading the store must not be enough to decrypt its contents.
 
 Servers and authorization servers have one each; a server passes its own to its authentication.
 """

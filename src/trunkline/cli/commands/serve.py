@@ -197,8 +197,9 @@ def _no_console(config: tuple[str, ...]) -> str:
     """Return why there is no console beside several workers, and the commands that work."""
     files = shlex.join(part for file in config for part in ("-c", file))
     return (
-        "--console cannot be combined with --workers or --store: the calls, questions and traffic that it shows "
-        "are spread over the workers. Serve with one process (leave --workers and --store out), or look at the "
+        "--console cannot be combined with --workers, or with a --store of several machines: the calls, questions and "
+        "traffic that it shows are spread over the workers. Serve with one process (leave --workers out; --store may "
+        "be a file), or look at the "
         f"same configuration beside the gateway with: {' '.join(filter(None, ('trunkline console', files)))}. That "
         "starts servers of its own, and does not show the questions of the gateway's clients."
     )

@@ -189,7 +189,7 @@ class TaskRecords:
         """
         held = self.held.get(id)
         if held is not None and held.data:
-            # Mostly nobody else has changed it: no need to read it first.
+            # Other workers rarely change it, so the bytes stored last are tried before reading.
             after = await self._changed(held.record, held.data, change)
             if after is not None:
                 return after
