@@ -85,11 +85,11 @@ class ServerProcess:
                 stream.close()
         for signal_process in (self._process.terminate, self._process.kill):
             try:
-                self._process.wait(5)
+                self._process.wait(120)
                 break
             except subprocess.TimeoutExpired:
                 signal_process()
-        self._process.wait(5)
+        self._process.wait(120)
         self._errors.close()
 
 

@@ -63,7 +63,7 @@ def run_python(*arguments: str, **variables: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
         env={**os.environ, **variables},
     )
 
@@ -83,7 +83,7 @@ async def serving(port: int, arguments: list[str], **variables: str) -> AsyncIte
         *arguments, env={**os.environ, **variables}, stderr=asyncio.subprocess.PIPE, cwd=folder.name
     )
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             while not await _accepts(port):
                 if process.returncode is not None:
                     assert process.stderr is not None
@@ -100,7 +100,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
     try:
-        await asyncio.wait_for(process.communicate(), 5)
+        await asyncio.wait_for(process.communicate(), 120)
     except TimeoutError:
         process.kill()
         await process.communicate()

@@ -173,7 +173,7 @@ async def post(app, method, params, **headers):
     async def send(message):
         sent.append(message)
     async with app.router.lifespan_context(app):
-        await asyncio.wait_for(app(scope, receive, send), 20)
+        await asyncio.wait_for(app(scope, receive, send), 120)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
 
 def outcome(make):

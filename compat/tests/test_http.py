@@ -93,7 +93,7 @@ async def test_transports_joined_by_hand() -> None:
 
 async def next_data(events: aiohttp.ClientResponse) -> str:
     """Return the data of the next event of a stream."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not (line := await events.content.readline()).startswith(b"data:"):
             assert line, "the stream ended"
     return line.decode()[5:].strip()

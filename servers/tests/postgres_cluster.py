@@ -26,7 +26,7 @@ __all__ = ["Cluster", "main", "programs", "started"]
 
 _FOLDERS = ("/usr/lib/postgresql/17/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/15/bin")
 _USERS = ("postgres", "nobody")
-_SECONDS = 30.0
+_SECONDS = 120.0
 _SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",

@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 def _post(url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
     try:
         given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
         connection.request("POST", place.path, json.dumps(message), given)

@@ -68,7 +68,7 @@ def run(source: str, *lines: dict[str, object], arguments: tuple[str, ...] = ())
         input=text,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
         env=environment,
     )

@@ -109,7 +109,7 @@ def _at_a_terminal(cli: Cli, question: Any, script: Script) -> tuple[Any, list[s
     async def main() -> t.ElicitResult | None:
         prompter = terminal_elicitation(opener=opener)
         assert prompter is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await prompter(question)
 
     answer, screen = cli.at_the_terminal(lambda: run_async(main()), script)

@@ -196,7 +196,7 @@ asyncio.run(main())
 def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "logins")
     programs = [subprocess.Popen([sys.executable, "-c", MANY, path, name]) for name in "ab"]
-    assert [program.wait(30) for program in programs] == [0, 0]
+    assert [program.wait(120) for program in programs] == [0, 0]
     assert len(run_async(FileStore(path).keys())) == 20
 
 
@@ -233,7 +233,7 @@ def test_a_lock_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
 
     was_taken = run_async(taken())
     holder.kill()
-    holder.wait(10)
+    holder.wait(120)
     holder.stdin.close()
     holder.stdout.close()
     assert (was_taken, run_async(free())) == (True, True)

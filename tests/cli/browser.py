@@ -11,7 +11,7 @@ def main() -> None:
     """Visit a page."""
     with open(os.environ["VISITS"], "a", encoding="utf-8") as file:
         file.write(f"{sys.argv[1]}\n")
-    with urlopen(sys.argv[1], timeout=10) as response:
+    with urlopen(sys.argv[1], timeout=120) as response:
         response.read()
 
 

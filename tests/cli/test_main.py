@@ -57,7 +57,7 @@ def loaded(*arguments: str) -> set[str]:
         input="",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         env={**environment, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
         check=True,
     )
@@ -248,7 +248,7 @@ def test_a_process_whose_reader_leaves_ends_quietly() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 141
+        assert process.wait(120) == 141
 
 
 def test_a_character_that_the_output_lacks_is_escaped_and_json_is_always_utf_8(demo: Served) -> None:
@@ -269,7 +269,7 @@ def test_an_interrupt_ends_with_code_130() -> None:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("connected to demo 1.0.0, revision ")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(120) == 130
         assert process.stderr.read().strip() == "trunkline: interrupted"
 
 

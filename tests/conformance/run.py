@@ -39,7 +39,7 @@ PACKAGES = {"conformance": "0.2.0-alpha.12", "sdk": "1.32.2"}
 SCOPE = "@modelcontextprotocol"
 OLDEST_NODE = 20
 SCENARIO_SECONDS = 30
-START_SECONDS = 15
+START_SECONDS = 60
 # Longer than a server takes to finish what is in flight.
 STOP_SECONDS = 40
 

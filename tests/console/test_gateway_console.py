@@ -46,7 +46,7 @@ async def test_a_call_of_a_client_that_cannot_be_asked_is_asked_about_in_the_pag
             item = await page.item("approval")
             assert (item["name"], item["caller"], item["arguments"]) == ("lend", "gateway", {"title": "Emma"})
             await page.post(f"/inbox/{item['id']}", {"allow": True})
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 assert (await asked).data == {"Emma": 7}
             rows = (await page.get("/traffic"))["rows"]
             assert "tools/call" in json.dumps(rows)

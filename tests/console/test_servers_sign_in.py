@@ -30,7 +30,7 @@ def protected() -> Iterator[Served]:
 
 
 def _visit(url: str) -> None:
-    with urlopen(url, timeout=10) as response:
+    with urlopen(url, timeout=120) as response:
         response.read()
 
 

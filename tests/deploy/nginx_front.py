@@ -18,7 +18,7 @@ __all__ = ["CONFIGURATION", "Front", "free_port", "needs_nginx", "nginx_front"]
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx.conf"
 NGINX = shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/opt/homebrew/bin")
-_STARTED_SECONDS = 30.0
+_STARTED_SECONDS = 120.0
 
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed; run: make services")
 
@@ -54,7 +54,7 @@ def nginx_front(folder: Path, machines: Sequence[str]) -> Iterator[Front]:
     )
     # It says on stderr that it may not write its usual log, before it reads where to log instead.
     command = [NGINX, "-c", str(written), "-p", str(folder)]
-    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False, timeout=30)
+    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False, timeout=120)
     assert checked.returncode == 0, checked.stderr
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -62,7 +62,7 @@ def nginx_front(folder: Path, machines: Sequence[str]) -> Iterator[Front]:
         yield Front(port, certificate)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _adapted(port: int, machines: Sequence[str], certificate: Path, key: Path) -> str:

@@ -78,7 +78,7 @@ def test_the_wheel_that_is_installed_is_of_this_version() -> None:
 def test_docker_accepts_the_file() -> None:
     """With a daemon, the check of Docker's own builder."""
     docker = shutil.which("docker")
-    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False, timeout=60).returncode:
+    if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False, timeout=120).returncode:
         pytest.skip("no Docker daemon can be reached; the steps are run one by one instead")
     command = [docker, "build", "--check", "-f", str(DOCKERFILE), str(CONTEXT)]
     assert subprocess.run(command, check=False, timeout=120).returncode == 0
@@ -166,7 +166,7 @@ def container(image: Image, **more: str) -> Iterator[tuple[int, int]]:
     try:
         yield http, metrics
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
     finally:
         process.kill()
@@ -181,7 +181,7 @@ async def healthy(port: int, image: Image) -> None:
     program, *rest = words(command)
     found = shutil.which(program, path=image.environment()["PATH"])
     assert found is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             arguments = [word.replace(":9464/", f":{port}/") for word in rest]
             process = await asyncio.create_subprocess_exec(found, *arguments, stderr=asyncio.subprocess.DEVNULL)

@@ -18,7 +18,7 @@ GIVEN = {"TRUNKLINE_STORE": URL, "TRUNKLINE_STATE_KEY": "5a" * 32, "BOOKS_TOKEN"
 def run(*options: str, command: str = "run") -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "trunkline", command, *options]
     environment = {**os.environ, **GIVEN}
-    return subprocess.run(line, env=environment, input="", capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=environment, input="", capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_server_over_http_uses_it_and_does_not_print_its_password() -> None:
@@ -33,7 +33,7 @@ def test_a_server_over_http_uses_it_and_does_not_print_its_password() -> None:
             if "/mcp" in line_printed:
                 break
         server.terminate()
-        printed.append(server.communicate(timeout=60)[0])
+        printed.append(server.communicate(timeout=120)[0])
     text = "".join(printed)
     assert "cannot be reached" in text
     assert "http://127.0.0.1:" in text

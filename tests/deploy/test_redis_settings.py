@@ -35,7 +35,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, 
     assert program is not None
     process = subprocess.Popen([program, str(written)], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             assert process.poll() is None, "redis-server ended"
             assert time.monotonic() < deadline, "redis-server did not start in time"
@@ -47,7 +47,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, 
         yield port, f"redis://trunkline:PASSWORD@127.0.0.1:{port}/0"
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
 
 
 def test_redis_has_these_settings(configured: tuple[int, str]) -> None:

@@ -50,7 +50,7 @@ def verified(unit: Path) -> list[str]:
     """Return what systemd finds fault with; it also reports on other units of the machine."""
     assert ANALYZE is not None
     command = [ANALYZE, "verify", "--man=no", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return [line for line in done.stderr.splitlines() if "trunkline-" in line]
 
 
@@ -73,7 +73,7 @@ def test_it_is_hardened(unit: str, exposure: float, tmp_path: Path) -> None:
     """Systemd's own measure: 10 is a service without any hardening, below 4 is "OK"."""
     assert ANALYZE is not None
     command = [ANALYZE, "security", "--offline=true", "--no-pager", str(installed(unit, tmp_path))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     found = re.search(r"Overall exposure level for \S+ (\d+\.\d+)", done.stdout)
     assert found is not None, done.stderr
     assert float(found[1]) <= exposure

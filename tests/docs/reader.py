@@ -33,7 +33,7 @@ PORTS = ("8000", "8080", "3001")
 _STEP = re.compile(r"^\$ ((?:.*\\\n)*.+)\n((?:(?!\$ ).*\n?)*)", re.M)
 _COMMAND = re.compile(r"^((?:.*\\\n)*.+)$", re.M)
 _SERVES = re.compile(r"(?:--http|--port|PORT=)[ =]?\d")
-_SECONDS = 40.0
+_SECONDS = 120.0
 
 
 def steps(block: Block) -> list[tuple[str, str]]:
@@ -250,7 +250,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -26,7 +26,7 @@ FASTMCP = Path(os.environ.get("TRUNKLINE_FASTMCP_PYTHON", ROOT / ".interop" / "f
 TOKEN = "a-long-random-token"
 GREETED = {"tools": ["greet"], "data": "hello Ada"}
 _INSTALL_SECONDS = 150.0
-_SECONDS = 40.0
+_SECONDS = 120.0
 
 OUR_CLIENT = """
 import asyncio, json, sys
@@ -83,7 +83,7 @@ from urllib.request import Request, urlopen
 
 def load(path, credentials=None, **options):
     headers = {} if credentials is None else {"Authorization": f"Bearer {credentials}"}
-    with urlopen(Request(origin + path, headers=headers, **options), timeout=10) as response:
+    with urlopen(Request(origin + path, headers=headers, **options), timeout=120) as response:
         return response.read().decode()
 
 file = open(sys.argv[1].removeprefix("file://")).read()

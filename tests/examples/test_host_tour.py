@@ -29,7 +29,7 @@ def test_the_tour_shows_servers_consent_review_denial_and_the_trail(
 ) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    run_async(main(interactive=False), seconds=50)
+    run_async(main(interactive=False), seconds=120)
     shown = capsys.readouterr().out
     wanted = (
         "notes: ready",
@@ -76,7 +76,7 @@ def test_on_a_terminal_the_start_ends_with_the_address_of_a_console() -> None:
         found = re.search(r"(http://127[.]0[.]0[.]1:[0-9]+)/#token=([0-9A-Za-z_-]+)\s", _seen(ours, "#token="))
         assert found is not None
         request = Request(f"{found[1]}/api/state", headers={"Authorization": f"Bearer {found[2]}"})
-        with urlopen(request, timeout=30) as response:
+        with urlopen(request, timeout=120) as response:
             state = json.load(response)
         assert len(state["servers"]) == 18
         # Its folder is shown as it is, not masked as the value of a variable.
@@ -84,7 +84,7 @@ def test_on_a_terminal_the_start_ends_with_the_address_of_a_console() -> None:
         assert command.endswith("/workspace/project")
         os.killpg(process.pid, signal.SIGINT)
         assert "What next" in _seen(ours, "make tour")
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -93,7 +93,7 @@ def test_on_a_terminal_the_start_ends_with_the_address_of_a_console() -> None:
 
 def _seen(terminal: int, wanted: str) -> str:
     """Read what is shown up to the line with a text."""
-    text, until = "", time.monotonic() + 60
+    text, until = "", time.monotonic() + 120
     while time.monotonic() < until and wanted not in text.rpartition("\n")[0]:
         if select.select([terminal], [], [], 0.5)[0]:
             try:

@@ -24,7 +24,7 @@ TOUR = [sys.executable, "-m", "examples.weather.tour"]
 @pytest.fixture(scope="module")
 def told() -> str:
     """What the tour says to somebody who has no terminal."""
-    ended = subprocess.run(TOUR, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=50, check=False)
+    ended = subprocess.run(TOUR, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
     return ended.stdout.decode()
 
@@ -63,7 +63,7 @@ def test_the_tour_on_a_terminal_waits_for_enter_and_takes_answers() -> None:
     with subprocess.Popen(TOUR, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         said = b"".join(iter(lambda: _read(ours), b""))
-        assert process.wait(50) == 0
+        assert process.wait(120) == 0
     os.close(ours)
     assert b"5 days in Seville (clear sky). Take a hat." in said
     assert b"\x1b[1m" in said

@@ -41,7 +41,7 @@ def test_a_seed_always_chooses_the_same() -> None:
 def test_a_process_with_the_mark_is_found_whoever_its_parent_is() -> None:
     mark = str(random.random())
     leaving = f"import os, subprocess; subprocess.Popen(['sleep', '60'], env={{**os.environ, '{MARK}': '{mark}'}})"
-    subprocess.run([sys.executable, "-c", leaving], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", leaving], check=True, timeout=120)
     found = marked(mark)
     os.kill(found[0], signal.SIGKILL)
     assert len(found) == 1

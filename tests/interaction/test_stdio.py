@@ -51,7 +51,7 @@ async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.result("tools/list")
         await peer.carrier.end()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await process_of(peer).wait() == 0
 
 
@@ -69,7 +69,7 @@ async def test_an_open_subscription_does_not_keep_a_server_alive(wire: Wire) -> 
         await peer.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         await peer.hear()
         await peer.carrier.end()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await process_of(peer).wait() == 0
 
 
@@ -88,7 +88,7 @@ async def test_a_server_ends_when_it_is_told_to(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.result("tools/list")
         process_of(peer).send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await process_of(peer).wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 

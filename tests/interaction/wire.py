@@ -423,7 +423,7 @@ class _Pipes:
     async def close(self) -> None:
         await self.end()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await self.process.wait()
         except TimeoutError:
             self.process.kill()

@@ -68,7 +68,7 @@ async def test_a_function_that_blocks_the_loop_is_told_once_with_file_and_line(
 
     @server.tool
     async def other() -> None:
-        warned.arrived.wait(10)
+        warned.arrived.wait(120)
 
     async with running(server, monkeypatch) as client:
         await client.call_tool("slow", {"seconds": 10})
@@ -93,11 +93,11 @@ async def test_neither_a_tool_in_a_thread_nor_a_slow_lifespan_is_told(
 
     @server.tool
     def threaded() -> None:
-        finish.wait(10)
+        finish.wait(120)
 
     @server.tool
     async def slow() -> None:
-        warned.arrived.wait(10)
+        warned.arrived.wait(120)
         finish.set()
 
     async with running(server, monkeypatch) as client:
@@ -112,14 +112,14 @@ async def test_resources_prompts_and_tasks_of_a_tool_are_told_too(
 
     @server.resource("x://slow")
     async def resource() -> str:
-        return str(warned.arrived.wait(10))
+        return str(warned.arrived.wait(120))
 
     @server.prompt
     async def prompt() -> str:
-        return str(warned.arrived.wait(10))
+        return str(warned.arrived.wait(120))
 
     async def fetch() -> None:
-        warned.arrived.wait(10)
+        warned.arrived.wait(120)
 
     @server.tool
     async def gathering() -> None:

@@ -107,7 +107,7 @@ def test_a_server_runs_in_any_thread(pipes: Pipes) -> None:
             return (await client.call_tool("hello")).data
 
     found = run_async(main())
-    thread.join(5)
+    thread.join(120)
     assert (found, thread.is_alive()) == ("hello", False)
 
 
@@ -281,7 +281,7 @@ class Slow:
 
     def end(self) -> tuple[int, str]:
         """Wait for the end, with the input still open; return the exit status and what was said."""
-        status = self.process.wait(timeout=20)
+        status = self.process.wait(timeout=120)
         assert self.process.stderr is not None
         return status, self.process.stderr.read().decode()
 

@@ -450,7 +450,7 @@ def test_a_sync_tool_that_takes_too_long_gets_an_error_result() -> None:
     gate = threading.Event()
 
     def f() -> None:
-        gate.wait(5)
+        gate.wait(120)
 
     result = call(serving(f, timeout=0.01), "f")
     gate.set()

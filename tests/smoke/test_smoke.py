@@ -42,7 +42,7 @@ def program(tmp_path: Path) -> Path:
 def _trunkline(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trunkline", *arguments]
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False, encoding="utf-8"
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False, encoding="utf-8"
     )
 
 
@@ -127,7 +127,7 @@ def test_the_command_line_lists_tools(program: Path) -> None:
 
 def test_the_command_is_installed() -> None:
     command = Path(sys.executable).with_name("trunkline")
-    ended = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=50, check=False)
+    ended = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout.strip() == f"trunkline {trunkline.__version__}"
 
 

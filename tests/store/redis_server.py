@@ -39,7 +39,7 @@ class RedisServer:
         settings = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", ""]
         settings += ["--appendonly", "yes", "--appendfsync", "always", *options]
         self._process = subprocess.Popen([_BINARY, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not self._answers():
             assert time.monotonic() < deadline, "redis-server did not start in time"
             assert self._process.poll() is None, "redis-server ended"
@@ -49,7 +49,7 @@ class RedisServer:
         """Kill it: what it acknowledged is in its file."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(120)
             self._process = None
 
     def pause(self) -> None:

@@ -28,13 +28,13 @@ async def test_one_worker_holds_a_lock_at_a_time(workers: Workers) -> None:
                 inside -= 1
                 done += 1
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await asyncio.gather(*(work(number) for number in range(12)))
         assert (most, done) == (1, 12)
 
 
 async def test_locks_of_different_names_do_not_wait_for_each_other(workers: Workers) -> None:
-    async with workers(2) as (one, other), asyncio.timeout(60), StoreLock(one, "a"), StoreLock(other, "b"):
+    async with workers(2) as (one, other), asyncio.timeout(120), StoreLock(one, "a"), StoreLock(other, "b"):
         pass
 
 
@@ -45,7 +45,7 @@ async def test_a_lock_is_renewed_while_it_is_held(workers: Workers) -> None:
 
 
 async def test_the_lock_of_a_worker_that_died_runs_out(workers: Workers) -> None:
-    async with workers(2) as (one, other), asyncio.timeout(60):
+    async with workers(2) as (one, other), asyncio.timeout(120):
         dead = StoreLock(one, "login", lease=0.2)
         await dead.__aenter__()
         assert dead._renewing is not None

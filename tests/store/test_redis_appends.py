@@ -39,8 +39,8 @@ async def test_the_deadlines_of_a_long_queue_hold_while_redis_answers_slowly() -
     # The second group is on its way when their time is over, and those behind it are not sent at all.
     late = [add(appends, b"late", patience=-1) for _ in range(redis_appends.GROUP * 3)]
     pipelines.permits.release()
-    assert (await asyncio.wait_for(first, 30)).id == "1-0"
-    outcomes = await asyncio.wait_for(asyncio.gather(*late, return_exceptions=True), 30)
+    assert (await asyncio.wait_for(first, 120)).id == "1-0"
+    outcomes = await asyncio.wait_for(asyncio.gather(*late, return_exceptions=True), 120)
     assert all(isinstance(each, StoreUnavailable) for each in outcomes)
     assert pipelines.groups == [1]
     await appends.aclose()
@@ -51,11 +51,11 @@ async def test_the_time_in_a_long_queue_is_no_failure_while_redis_stores() -> No
     appends = Appends(pipelines, timeout=0.05, lost=lambda: None)
     futures = [add(appends, b"x", patience=None) for _ in range(redis_appends.GROUP * 4)]
     for _ in range(4):
-        await asyncio.wait_for(pipelines.sent.wait(), 30)
+        await asyncio.wait_for(pipelines.sent.wait(), 120)
         pipelines.sent.clear()
         # Each group takes longer than the timeout.
         asyncio.get_running_loop().call_later(0.1, pipelines.permits.release)
-    assert len(await asyncio.wait_for(asyncio.gather(*futures), 30)) == redis_appends.GROUP * 4
+    assert len(await asyncio.wait_for(asyncio.gather(*futures), 120)) == redis_appends.GROUP * 4
     await appends.aclose()
 
 
@@ -66,7 +66,7 @@ async def test_an_append_without_patience_fails_if_nothing_is_stored() -> None:
 
     appends = Appends(Failing(), timeout=0.05, lost=lambda: None)
     with pytest.raises(StoreUnavailable, match="store an event"):
-        await asyncio.wait_for(add(appends, b"x", patience=None), 30)
+        await asyncio.wait_for(add(appends, b"x", patience=None), 120)
     await appends.aclose()
 
 
@@ -80,7 +80,7 @@ async def test_a_group_and_the_queue_are_bounded_in_bytes(monkeypatch: pytest.Mo
         add(appends, b"")
     for _ in range(3):
         pipelines.permits.release()
-    await asyncio.wait_for(asyncio.gather(*futures), 30)
+    await asyncio.wait_for(asyncio.gather(*futures), 120)
     assert pipelines.groups == [2, 2, 1]
     assert add(appends, b"x" * 400) is not None
     await appends.aclose()

@@ -107,7 +107,7 @@ class Switch:
 
     async def aclose(self) -> None:
         """Wait until every connection has ended: its client is closed."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await asyncio.gather(*self._tasks)
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,7 +147,7 @@ async def execute(server: RedisServer, *command: str) -> Any:
 
 
 async def up_to_date(master: RedisServer, replica: RedisServer) -> None:
-    async with asyncio.timeout(30), Redis.from_url(master.url) as one, Redis.from_url(replica.url) as other:
+    async with asyncio.timeout(120), Redis.from_url(master.url) as one, Redis.from_url(replica.url) as other:
         while True:
             wanted, reached = await one.info("replication"), await other.info("replication")
             if reached["master_link_status"] == "up" and reached["slave_repl_offset"] >= wanted["master_repl_offset"]:

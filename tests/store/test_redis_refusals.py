@@ -49,7 +49,7 @@ async def test_a_replica_is_no_redis_to_write_to(own_redis: RedisServer) -> None
         with pytest.raises(StoreUnavailable):
             await store.put("key", b"1", ttl=60)
         await raw.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
-        assert await asyncio.wait_for(waiting, 60)
+        assert await asyncio.wait_for(waiting, 120)
         await until(lambda: store.available)
 
 
@@ -60,7 +60,7 @@ async def test_appends_wait_for_memory_and_keep_their_order(own_redis: RedisServ
         async with full(own_redis) as raw:
             refused = (await raw.info("errorstats")).get("errorstat_OOM", {}).get("count", 0)
             waiting = [asyncio.create_task(append(store, n, patience=60)) for n in range(1, 600)]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while (await raw.info("errorstats")).get("errorstat_OOM", {}).get("count", 0) <= refused + 2:
                     pass
             assert store.available
@@ -76,7 +76,7 @@ async def test_the_patience_of_a_refused_append_ends(own_redis: RedisServer) -> 
     async with connected(own_redis) as store:
         async with full(own_redis):
             with pytest.raises(StoreUnavailable, match="store an event"):
-                await asyncio.wait_for(append(store, 1, patience=0.3), 30)
+                await asyncio.wait_for(append(store, 1, patience=0.3), 120)
         assert await append(store, 2)
 
 

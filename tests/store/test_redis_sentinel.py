@@ -59,11 +59,11 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
             yield Watched(master, replica, port)
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(120)
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
             with socket.create_connection(("127.0.0.1", port), 1):
@@ -75,7 +75,7 @@ def _wait_for(port: int) -> None:
 async def test_the_store_follows_a_failover(watched: Watched) -> None:
     store = open_store(watched.url, name="test", timeout=2.0)
     assert isinstance(store, RedisEngine)
-    async with asyncio.timeout(60), Redis(host="127.0.0.1", port=watched.port) as sentinel:
+    async with asyncio.timeout(120), Redis(host="127.0.0.1", port=watched.port) as sentinel:
         await up_to_date(watched.master, watched.replica)
         while len(await sentinel.sentinel_slaves("main")) != 1:
             pass

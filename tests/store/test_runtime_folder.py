@@ -54,7 +54,7 @@ def test_the_folder_of_a_killed_run_is_removed_at_the_next_start_and_one_in_use_
     beside = RuntimeFolder()
     assert (left.exists(), beside.path.exists()) == (True, True)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     after = RuntimeFolder()
     assert (left.exists(), beside.path.exists(), after.path.exists()) == (False, True, True)
     after.remove()

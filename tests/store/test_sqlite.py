@@ -74,13 +74,13 @@ asyncio.run(main())
 async def line_of(process: subprocess.Popen[str]) -> str:
     """Return the next line that a process writes."""
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return (await asyncio.to_thread(process.stdout.readline)).strip()
 
 
 def end(process: subprocess.Popen[str]) -> None:
     """End a process, and wait for it."""
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ async def test_several_event_loops_use_one_engine(path: Path) -> None:
             subscription = await store.subscribe("news", receive)
             await store.put("key", b"other loop", ttl=60)
             assert await store.publish("news", b"1") == 2
-            await asyncio.wait_for(arrived.wait(), 30)
+            await asyncio.wait_for(arrived.wait(), 120)
             await subscription.close()
 
         thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
@@ -322,7 +322,7 @@ async def test_a_listener_that_was_taken_for_dead_subscribes_again(path: Path) -
         await store.subscribe("news", inbox, missed=missed.set)
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("DELETE FROM listener")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await missed.wait()
         assert await store.publish("news", b"1") == 1
         assert await inbox.get(1) == [b"1"]

@@ -188,7 +188,7 @@ asyncio.run(main())
 
 def test_a_gateway_without_opentelemetry_passes_the_context_on_but_no_baggage(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), PARENT], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, str(tmp_path), PARENT], capture_output=True, text=True, timeout=120, check=False
     )
     assert PARENT in done.stdout, done.stdout + done.stderr
     assert "a=b" in done.stdout
@@ -212,5 +212,5 @@ server = Server("s")
 server._find_telemetry()
 print(server.telemetry is not None)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.strip() == str(traced), done.stderr

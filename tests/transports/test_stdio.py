@@ -25,7 +25,7 @@ def call(method: str = "echo", params: object = None, *, id: int = 1) -> bytes:
 def serve(data: bytes, *, loop: str = "asyncio", env: dict[str, str] | None = None) -> tuple[list[Any], str]:
     """Run the server on this input; give its answers and its stderr."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), loop], input=data, capture_output=True, timeout=20, env={**ENV, **(env or {})}
+        [sys.executable, str(PROGRAM), loop], input=data, capture_output=True, timeout=120, env={**ENV, **(env or {})}
     )
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
 
@@ -55,7 +55,7 @@ def test_invalid_input_is_answered_and_the_next_request_served() -> None:
 
 def test_input_from_the_null_device_ends_at_once() -> None:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), LOOPS[-1]], stdin=subprocess.DEVNULL, capture_output=True, timeout=20, env=ENV
+        [sys.executable, str(PROGRAM), LOOPS[-1]], stdin=subprocess.DEVNULL, capture_output=True, timeout=120, env=ENV
     )
     assert b"ended: None" in done.stderr
 
@@ -65,7 +65,7 @@ def test_input_and_output_may_be_regular_files(loop: str, tmp_path: Path) -> Non
     (tmp_path / "in").write_bytes(call(params="x" * 1_000_000) + call(params=2))
     with (tmp_path / "in").open() as source, (tmp_path / "out").open("w") as target:
         subprocess.run(
-            [sys.executable, str(PROGRAM), loop], stdin=source, stdout=target, timeout=20, env=ENV, check=True
+            [sys.executable, str(PROGRAM), loop], stdin=source, stdout=target, timeout=120, env=ENV, check=True
         )
     answers = [json.loads(line)["result"] for line in (tmp_path / "out").read_text().splitlines()]
     assert answers == ["x" * 1_000_000, 2]
@@ -90,7 +90,7 @@ def test_a_broken_output_ends_the_link_with_the_error(loop: str) -> None:
 def test_the_blocking_flag_of_the_output_is_restored() -> None:
     read_fd, write_fd = os.pipe()
     with os.fdopen(read_fd), os.fdopen(write_fd, "w"):
-        subprocess.run([sys.executable, str(PROGRAM)], input=call(), stdout=write_fd, stderr=-3, timeout=20, env=ENV)
+        subprocess.run([sys.executable, str(PROGRAM)], input=call(), stdout=write_fd, stderr=-3, timeout=120, env=ENV)
         assert os.get_blocking(write_fd)
 
 
@@ -100,5 +100,5 @@ def test_the_blocking_flag_of_the_output_is_restored() -> None:
 )
 def test_a_process_without_a_standard_stream_is_refused_with_a_clear_message(closed: str, name: str) -> None:
     command = f'exec "{sys.executable}" "{PROGRAM}" {closed}'
-    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, env=ENV, input=b"")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, env=ENV, input=b"")
     assert f"the standard {name} is closed".encode() in done.stderr

@@ -34,7 +34,7 @@ __all__ = ["IMAGE", "RealEngine", "docker_engine", "podman_engine", "run"]
 
 IMAGE = "tiny:latest"
 
-_SECONDS = 30.0
+_SECONDS = 120.0
 _APPLETS = ("sh", "cat", "echo", "sleep", "id", "yes", "head", "true", "seq", "printf", "pwd", "tail", "mount", "ls")
 #: Fresh folders in place of the machine's own, if those are there.
 _COVERED = ("/run", "/etc/docker", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/cni")

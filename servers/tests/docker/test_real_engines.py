@@ -122,7 +122,7 @@ def test_a_cancelled_run_leaves_no_container(engine: RealEngine) -> None:
             await asyncio.wait([call])
             await engine.until(lambda: engine.names() == [])
 
-    run_async(main(), seconds=40)
+    run_async(main(), seconds=120)
 
 
 @DOCKER

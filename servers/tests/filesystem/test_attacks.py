@@ -241,7 +241,7 @@ def swapping(name: Path, good: Path, bad: Path) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(5)
+        thread.join(120)
 
 
 def outcome(resolver: PathResolver, path: str) -> str:

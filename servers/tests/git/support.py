@@ -70,7 +70,7 @@ EVERY_TOOL: tuple[tuple[str, dict[str, Any]], ...] = (
 def git(repository: Path, *arguments: str, check: bool = True) -> str:
     """Run git as a person would, in a repository."""
     done = subprocess.run(
-        ["git", *arguments], cwd=repository, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=20
+        ["git", *arguments], cwd=repository, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
     )
     assert not check or done.returncode == 0, done.stderr
     return done.stdout.strip()

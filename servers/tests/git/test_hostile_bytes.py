@@ -280,7 +280,7 @@ def test_a_filter_with_a_name_that_is_not_utf_8_is_disabled(repository: Path, tm
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
     done = subprocess.run(
-        [sys.executable, "-c", SCENE, str(repository)], env=env, capture_output=True, check=True, timeout=40
+        [sys.executable, "-c", SCENE, str(repository)], env=env, capture_output=True, check=True, timeout=120
     )
 
     assert [each.split()[:2] for each in done.stdout.decode().splitlines()] == [

@@ -212,7 +212,7 @@ async def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge
         env = {**os.environ, "GITHUB_PERSONAL_ACCESS_TOKEN": SECRET, "GITHUB_API_URL": url}
         program = [sys.executable, "-m", "trunkline_servers.github"]
         ended = await asyncio.to_thread(
-            subprocess.run, program, env=env, input=call, capture_output=True, text=True, timeout=30, check=True
+            subprocess.run, program, env=env, input=call, capture_output=True, text=True, timeout=120, check=True
         )
     (content,) = json.loads(ended.stdout)["result"]["content"]
     assert json.loads(content["text"])["merged"] is True

@@ -425,14 +425,14 @@ def mongod(tmp_path: Path) -> Iterator[str]:
     options = ["--dbpath", str(tmp_path), "--port", "0", "--bind_ip", str(tmp_path / "m.sock")]
     process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (tmp_path / "m.sock").exists():
             assert time.monotonic() < deadline, "mongod did not start in time"
             time.sleep(0.05)
         yield f"mongodb://{str(tmp_path / 'm.sock').replace('/', '%2F')}"
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
 
 
 async def test_a_real_mongod_is_written_to_and_queried(mongod: str) -> None:

@@ -104,7 +104,7 @@ def test_npm_itself_parses_them_the_same_way(desk: Desk) -> None:
     (desk.home / ".npmrc").write_text(LINES)
     env = {**ENV, "HOME": str(desk.home), "PATH": os.environ["PATH"]}
     said = subprocess.run(
-        ["npm", "config", "get", *READ], cwd=desk.project, env=env, capture_output=True, text=True, timeout=60
+        ["npm", "config", "get", *READ], cwd=desk.project, env=env, capture_output=True, text=True, timeout=120
     )
     assert said.stdout.splitlines() == [f"{name}={value}" for name, value in READ.items()]
 

@@ -38,7 +38,7 @@ class RedisProgram:
         options += ["--save", "", "--appendonly", "no"]
         options += ["--requirepass", self._password] if self._password else []
         self._process = subprocess.Popen([_BINARY, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not self._answers():
             assert time.monotonic() < deadline, "redis-server did not start in time"
             assert self._process.poll() is None, "redis-server ended"
@@ -48,7 +48,7 @@ class RedisProgram:
         """End it and wait for it."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(120)
             self.socket.unlink(missing_ok=True)
 
     def _answers(self) -> bool:

@@ -193,7 +193,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         "PYTHONPATH": str(Path(trunkline.__file__).parents[1]),
     }
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=30, env=environment, check=False
+        ["bash", "-c", script], capture_output=True, text=True, timeout=120, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

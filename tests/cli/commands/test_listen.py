@@ -105,5 +105,5 @@ def test_an_interrupted_listener_leaves_whole_json(lively: str) -> None:
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
-        assert process.wait(20) == 130
+        assert process.wait(120) == 130
     assert json.loads(first + rest)[0] == TOOLS

@@ -190,10 +190,10 @@ def test_a_recorder_over_http_refuses_pages_of_others_and_sigterm_ends_it_with_a
     path = tmp_path / "talk.jsonl"
     with watched("record", demo.url, "-o", str(path), "--http", "0") as (process, front):
         with pytest.raises(HTTPError) as caught:
-            urlopen(Request(front, data=PING.encode(), headers={"Origin": "https://evil.example"}), timeout=10)
+            urlopen(Request(front, data=PING.encode(), headers={"Origin": "https://evil.example"}), timeout=120)
         caught.value.close()
         process.send_signal(signal.SIGTERM)
-        code = process.wait(10)
+        code = process.wait(120)
     assert (caught.value.code, code, Recording.load(path).cut) == (403, 0, False)
 
 

@@ -110,7 +110,7 @@ def test_a_profile_is_served_over_stdio(desk: Served) -> None:
 
 def test_nothing_but_the_protocol_is_on_stdout_and_the_end_of_the_input_ends_it(desk: Served) -> None:
     with desk.process("-v") as process:
-        out, err = process.communicate('{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=30)
+        out, err = process.communicate('{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=120)
     assert process.returncode == 0
     assert [json.loads(line)["id"] for line in out.splitlines()] == [1]
     assert "trunkline: demo: " in err
@@ -124,7 +124,7 @@ def test_a_signal_ends_it_with_0_while_servers_still_start(desk: Served) -> None
     with desk.process("--wait", "30") as process:
         started.read_text(encoding="utf-8")
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
         process.communicate()
 
 
@@ -175,7 +175,7 @@ def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Serve
             file.write("finished")
         answer = json.loads(process.stdout.readline())
         assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "finished")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
         process.communicate()
 
 

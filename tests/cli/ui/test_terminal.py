@@ -24,7 +24,7 @@ def in_a_terminal_of_its_own(*arguments: str, script: tuple[tuple[str, str], ...
         os.close(theirs)
         person = Person(ours, script)
         person.start()
-        code = process.wait(20)
+        code = process.wait(120)
     screen = person.finish()
     os.close(ours)
     return code, screen

@@ -37,12 +37,12 @@ for line in sys.stdin:
 """
 
 
-def met(target: object, *, process: bool = True, seconds: float = 5.0) -> tuple[Offering | None, dict[str, Check]]:
+def met(target: object, *, process: bool = True, seconds: float = 120.0) -> tuple[Offering | None, dict[str, Check]]:
     """Meet a server."""
 
     async def main() -> tuple[Offering | None, dict[str, Check]]:
         recorder = CheckRecorder()
-        client = Client(target, limits=Limits(connect_seconds=5.0, probe_seconds=1.0, exit_seconds=0.5))
+        client = Client(target, limits=Limits(connect_seconds=120.0, probe_seconds=1.0, exit_seconds=0.5))
         offering = await check_connection(
             recorder, client, process=process, seconds=seconds, login="trunkline auth login x"
         )

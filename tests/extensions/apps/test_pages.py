@@ -251,7 +251,7 @@ async def test_clients_are_notified_of_a_page_and_of_the_tools_that_it_links() -
     server = Server("s")
     server.add_tool(lambda: "x", name="show")
     async with Client(server, apps=True) as client:
-        async with client.listen(tools=True) as changes, asyncio.timeout(30):
+        async with client.listen(tools=True) as changes, asyncio.timeout(120):
             assert (await client.list_tools())[0].meta is None
             server.add_resource("x://y", "z")
             server.add_app("ui://a/b", "<p>", tools=["show"])

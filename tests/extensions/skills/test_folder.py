@@ -329,7 +329,7 @@ def test_content_is_never_returned_that_no_manifest_has_described(tmp_path: Path
             unknown += [content for content in [try_read(folder)] if content and digest_of(content) not in described]
     finally:
         stop.set()
-        writer.join(30)
+        writer.join(120)
     assert unknown == []
 
 
@@ -352,7 +352,7 @@ def test_threads_that_want_a_refresh_during_another_share_the_next_one(
     def slow_walk(self: SkillFolder) -> object:
         walks.append(1)
         looked.set()
-        assert go.wait(30)
+        assert go.wait(120)
         return walk(self)
 
     def noted() -> float:
@@ -362,12 +362,12 @@ def test_threads_that_want_a_refresh_during_another_share_the_next_one(
     monkeypatch.setattr(SkillFolder, "_walk", slow_walk)
     threads = [threading.Thread(target=folder.refresh) for _ in range(6)]
     threads[0].start()
-    assert looked.wait(30)
+    assert looked.wait(120)
     monkeypatch.setattr("trunkline.extensions.skills.folder.time.monotonic", noted)
     for thread in threads[1:]:
         thread.start()
-    assert all(arrived.acquire(timeout=30) for _ in threads[1:])
+    assert all(arrived.acquire(timeout=120) for _ in threads[1:])
     go.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(walks) == 2

@@ -171,7 +171,7 @@ async def test_the_tasks_of_a_runner_that_ended_are_there_at_once(workers: Worke
         await one.records.create(record(retry=1))
         assert await other.turn() == []
         await one.leases.release("a", ["one"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await left.wait()
         (taken,) = await other.turn()
         await subscription.close()
@@ -293,7 +293,7 @@ async def test_a_change_at_another_worker_is_told_to_the_runner_and_to_watchers(
             await one.records.store.subscribe("tasks:runner:a", told.put_nowait),
             await one.records.watch("one", heard.set),
         ]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await other.records.update("one", ended)
             assert await told.get() == b"one"
             await heard.wait()

@@ -33,7 +33,7 @@ from trunkline.host.audit.trail import (
 )
 from trunkline.host.state_files import PathLock
 
-SECONDS = 30.0
+SECONDS = 120.0
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
 
 

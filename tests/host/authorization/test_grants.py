@@ -398,7 +398,7 @@ def test_two_processes_at_once_lose_nothing(path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
     command = [sys.executable, "-c", ADDING, str(path)]
     processes = [subprocess.Popen([*command, name], env=environment) for name in "ab"]
-    assert [process.wait(30) for process in processes] == [0, 0]
+    assert [process.wait(120) for process in processes] == [0, 0]
     assert len(GrantStore(path).all()) == 40
 
 

@@ -109,7 +109,7 @@ async def test_a_subscription_is_made_on_the_connection_of_the_calls(
         client.listen(uris=["note://n/one"]) as changes,
     ):
         await client.call_tool("n__pid")
-        assert (await asyncio.wait_for(anext(changes), 3)).uri == "note://n/one"
+        assert (await asyncio.wait_for(anext(changes), 120)).uri == "note://n/one"
         assert sum(len(session.connections) for session in stage.gateway.core.sessions) == 1
 
 
@@ -123,7 +123,7 @@ async def test_a_subscription_follows_the_calls_to_the_connection_for_log_messag
     ):
         await client.set_logging_level("debug")
         await client.call_tool("n__pid")
-        assert (await asyncio.wait_for(anext(changes), 3)).uri == "note://n/one"
+        assert (await asyncio.wait_for(anext(changes), 120)).uri == "note://n/one"
 
 
 @UPSTREAMS

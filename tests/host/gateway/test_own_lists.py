@@ -244,9 +244,9 @@ async def test_a_slow_second_process_does_not_make_the_first_list_longer_than_it
         f"import os, sys, runpy\nif os.path.exists({str(marker)!r}): sys.exit(sys.stdin.read())\n"
         f"open({str(marker)!r}, 'w').close()\nrunpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
     )
-    servers, options = {"g": started_by("-c", script)}, _CAPABLE["elicitation"]
+    servers, options = {"g": started_by("-c", script, startTimeout=3600)}, _CAPABLE["elicitation"]
     async with fronted(servers, tmp_path / "state", OLD, list_seconds=0.2, **options) as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             assert "declared" in await _names(client)
 
 

@@ -477,7 +477,7 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
     environment = {**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
     command = [sys.executable, "-c", APPROVE_MANY, str(_path(tmp_path)), str(project)]
     processes = [subprocess.Popen([*command, letter], env=environment) for letter in "ab"]
-    assert [process.wait(30) for process in processes] == [0, 0]
+    assert [process.wait(120) for process in processes] == [0, 0]
     assert len(book.approvals()) == 80
 
 

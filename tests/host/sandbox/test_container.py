@@ -142,7 +142,7 @@ def test_docker_understands_every_word(stage: Stage, limits: dict[str, Any]) -> 
     engine = ContainerEngine(name="docker", path=shutil.which("docker") or "")
     told = words(stage, replace(FULL, engines=(engine,)), sandbox={"limits": limits, "network": False})
     env = {"PATH": os.environ["PATH"], "HOME": str(stage.folder), "DOCKER_HOST": f"unix://{stage.folder}/none.sock"}
-    ended = subprocess.run(told, env=env, capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(told, env=env, capture_output=True, timeout=120, check=False)
     # It looks for its daemon only when it has read all of its words.
     assert b"docker daemon" in ended.stderr.lower()
 
@@ -161,7 +161,7 @@ def capabilities(tmp_path: Path) -> Capabilities:
 
 def filled(book: Path, count: int) -> None:
     """Wait until there are so many containers."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while len(list(book.iterdir())) < count and time.monotonic() < until:
         time.sleep(0.01)
 
@@ -228,5 +228,5 @@ async def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stag
 def test_an_engine_that_is_gone_is_said(stage: Stage, capabilities: Capabilities) -> None:
     launch = prepare_launch(stage.entry({"container": "a"}), folder=stage.state, capabilities=capabilities)
     (stage.folder / "docker").unlink()
-    ended = subprocess.run(launch.command, env=dict(launch.env), capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(launch.command, env=dict(launch.env), capture_output=True, timeout=120, check=False)
     assert (ended.returncode, b"cannot start the container" in ended.stderr) == (126, True)

@@ -86,7 +86,7 @@ def test_a_server_is_not_started_when_a_part_of_its_sandbox_fails(tmp_path: Path
     started = stage.inside / "started"
     made |= {part: value, "program": "/bin/sh", "argv": ["sh", "-c", f"echo > {started}"]}
     command = stage.launch({}).command
-    ended = subprocess.run(command, env=pack(made), capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(command, env=pack(made), capture_output=True, timeout=120, check=False)
     assert (ended.returncode, started.exists()) == (126, False)
     assert ended.stderr.startswith(b"trunkline: ")
 
@@ -94,5 +94,5 @@ def test_a_server_is_not_started_when_a_part_of_its_sandbox_fails(tmp_path: Path
 @needs("landlock")
 def test_without_a_record_nothing_is_started(tmp_path: Path) -> None:
     command = Stage(tmp_path, "landlock").launch({}).command
-    ended = subprocess.run(command, env={}, capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(command, env={}, capture_output=True, timeout=120, check=False)
     assert (ended.returncode, b"its instructions are missing" in ended.stderr) == (126, True)

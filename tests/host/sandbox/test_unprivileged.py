@@ -53,7 +53,7 @@ def output(folder: Path, code: str, kind: str, **sandbox: Any) -> str:
         os.chown(path, user, user)
     command = [str(_PYTHON), *launch.command[1:]]
     ended = subprocess.run(
-        command, env=dict(launch.env), cwd=folder, capture_output=True, text=True, timeout=30, check=False, **other
+        command, env=dict(launch.env), cwd=folder, capture_output=True, text=True, timeout=120, check=False, **other
     )
     if "No module named 'entering'" in ended.stderr:
         pytest.skip("another user cannot read the package here")

@@ -110,5 +110,5 @@ async def test_the_outcome_of_a_question_is_recorded_and_published(tmp_path: Pat
     assert '"kind":"sampling"' in written
     assert '"by":"user"' in written
     assert "secret" not in written
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         assert await anext(aiter(follower)) == ConsentAsked("notes", "sampling/createMessage", True, "user")

@@ -54,7 +54,7 @@ def add_waiting(server: Server) -> None:
     @server.tool
     def block(name: str) -> str:
         """Wait in a worker thread."""
-        threads[name].wait(5)
+        threads[name].wait(120)
         return name
 
     @server.tool

@@ -337,7 +337,7 @@ def post(app: App, message: Any, path: str = "/mcp", **headers: Any) -> Call:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds, for a bounded time."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110  what is observed has no event
             await asyncio.sleep(0.005)
 

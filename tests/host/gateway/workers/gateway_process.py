@@ -170,7 +170,7 @@ def gateway_process(
             _until(lambda: not [each for each in started if each.is_running() and each.status() != "zombie"])
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
 
 
 def free_port() -> int:

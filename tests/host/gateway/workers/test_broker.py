@@ -36,7 +36,7 @@ from trunkline.store.runtime_folder import RuntimeFolder
 from trunkline.transports.http.server.worker_process import Scoreboard, WorkerProcess
 
 Entries = dict[str, dict[str, Any]]
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Stage(NamedTuple):

@@ -27,7 +27,7 @@ async def listen(served: Running, id: Any) -> tuple[asyncio.StreamReader, asynci
 
 async def event(reader: asyncio.StreamReader) -> bytes:
     """Return the data of the next event: one chunk."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         size = int(await reader.readuntil(b"\r\n"), 16)
         chunk = await reader.readexactly(size)
         await reader.readexactly(2)

@@ -55,11 +55,11 @@ class Program:
             self.said.put(line.strip())
 
     def hear(self) -> str:
-        return self.said.get(timeout=20)
+        return self.said.get(timeout=120)
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; give its exit code and what it wrote to stderr."""
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=120)
         assert self.process.stderr is not None
         return code, self.process.stderr.read()
 
@@ -79,12 +79,12 @@ def program(**options: Any) -> Iterator[Program]:
             yield server
         finally:
             process.kill()
-            server.listener.join(timeout=20)
+            server.listener.join(timeout=120)
 
 
 def send_request(url: str, path: str = "/") -> socket.socket:
     """Send a request to a server; give the connection that its answer comes on."""
-    connection = socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=120)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     return connection
 
@@ -233,7 +233,7 @@ def test_another_thread_serves_without_signal_handlers() -> None:
 
     thread = threading.Thread(target=run_async, args=(main(),))
     thread.start()
-    thread.join(timeout=20)
+    thread.join(timeout=120)
     assert answers[0].startswith(b"HTTP/1.1 200")
 
 

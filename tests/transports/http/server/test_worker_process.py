@@ -64,7 +64,7 @@ async def connections(port: int, count: int) -> AsyncIterator[None]:
 
 async def until_accepted(started: list[Seat], count: int) -> list[int]:
     """Wait until so many connections are accepted; return how many each worker has."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while sum(len(seat.connections) for seat in started) < count:  # noqa: ASYNC110  a list has no event
             await asyncio.sleep(0.001)
     return [len(seat.connections) for seat in started]
@@ -102,7 +102,7 @@ async def test_nothing_is_left_to_a_worker_that_accepts_no_more() -> None:
 async def test_a_worker_learns_that_its_supervisor_is_gone() -> None:
     async with seats(1) as (started, _, _):
         started[0].supervisor_end.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await started[0].lost.wait()
 
 

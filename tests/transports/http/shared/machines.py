@@ -60,7 +60,7 @@ def machine(
         yield Machine(process, url)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -91,7 +91,7 @@ class Stream:
 
     async def message(self) -> Any:
         """Return the next message."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while (event := await self.event()) is not None:
                 if event.data:
                     return json.loads(event.data)

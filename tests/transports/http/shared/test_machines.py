@@ -51,7 +51,7 @@ async def test_a_session_of_one_machine_is_served_by_the_other(pair: Pair) -> No
 
 def test_a_machine_without_a_key_refuses_to_start() -> None:
     with machine(store="redis://127.0.0.1:1/0", key=None, expect=False) as refused:
-        _, said = refused.process.communicate(timeout=30)
+        _, said = refused.process.communicate(timeout=120)
         assert (refused.process.returncode, "TRUNKLINE_STATE_KEY" in said) == (2, True)
 
 
@@ -66,7 +66,7 @@ async def open_session(url: str) -> bool:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something holds, for a bounded time."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not await condition():  # noqa: ASYNC110  what is observed has no event
             await asyncio.sleep(0.05)
 
@@ -102,7 +102,7 @@ async def test_a_machine_with_other_keys_says_so_once_redis_is_there(own_redis: 
 
 def test_a_machine_with_another_key_refuses_to_start(own_redis: RedisServer) -> None:
     with machine(store=own_redis.url), machine(store=own_redis.url, key="66" * 32, expect=False) as refused:
-        _, said = refused.process.communicate(timeout=30)
+        _, said = refused.process.communicate(timeout=120)
         assert (refused.process.returncode, "other keys" in said) == (2, True)
 
 
@@ -113,7 +113,7 @@ async def test_a_machine_killed_in_the_middle_of_an_elicitation_is_reported_at_o
         call = await client.stream(one, tool("greet", id=9))
         question = await call.message()
         one.process.send_signal(signal.SIGKILL)
-        one.process.wait(10)
+        one.process.wait(120)
         status, refused = await client.post(other, accepted(question, "Ada"))
         assert (status, "has ended" in refused["error"]["message"]) == (410, True)
         assert await call.message() is None

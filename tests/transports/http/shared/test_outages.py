@@ -113,7 +113,7 @@ async def test_a_worker_that_starts_without_redis_serves_and_joins_later(own_red
     assert (await modern(worker.app, tool("add")).whole()).status == 200
     assert refusal(await post(worker.app, initialize()).whole()) == (503, "1")
     own_redis.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while (await post(worker.app, initialize()).whole()).status != 200:
             pass
     await worker.app.aclose()
@@ -207,7 +207,7 @@ async def test_a_client_is_not_told_again_what_it_read_at_a_worker_that_died(own
         await listening.message()
         one.app.open_responses._round()
         key = next(iter(one.app.sessions.by_key))  # type: ignore[attr-defined]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while await other.store.get(f"got:{key}") is None:
                 pass
         await one.store.aclose()

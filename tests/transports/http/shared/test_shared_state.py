@@ -120,7 +120,7 @@ async def test_concurrent_changes_of_a_handle_at_two_workers_lose_none(fleets: F
         cart = text(await modern(one.app, tool("open_cart")).whole())
 
         async def fill(worker: Worker, item: str) -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 failed = True
                 while failed:
                     call = await modern(worker.app, tool("fill", cart=cart, item=item)).whole()
@@ -166,7 +166,7 @@ async def test_after_lost_writes_no_state_of_before_is_used_and_no_handle_is_ope
         await gone(own_redis, one, other)
         own_redis.forget()
         await back(own_redis, one, other)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while before in (one.store.generation, other.store.generation):  # noqa: ASYNC110  no event
                 await asyncio.sleep(0.01)
         assert "used already" in (await resume(other, message).whole()).json["error"]["message"]
