@@ -111,7 +111,12 @@ os._exit(0)
 def test_forking_chains_are_killed_without_a_control_group_too(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     ended = subprocess.run(
-        [sys.executable, "-c", WATCHER, *forking(lock)], capture_output=True, text=True, timeout=120, check=True, env=ENV
+        [sys.executable, "-c", WATCHER, *forking(lock)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=ENV,
     )
     assert ended.stdout == "alone\n"
     assert all_ended(lock)
