@@ -221,8 +221,9 @@ async def test_an_exit_is_reported_although_a_leftover_child_holds_the_pipe() ->
     assert seconds < 3
 
 
-async def test_a_server_that_only_closes_its_output_is_ended() -> None:
-    link, seen = shell("exec >&-; exec 2>&-; sleep 30")
+async def test_a_server_that_only_closes_its_output_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.transports.process._EXIT_SECONDS", 0.2)
+    link, seen = shell("exec >&-; exec 2>&-; sleep 300")
     reason = await ended(link, seen)
     text, status = str(reason), link.status
     assert text == "the server sh closed its pipes but did not exit; it wrote nothing to stderr"

@@ -180,8 +180,9 @@ def find_interpreter() -> str:
 _LIMITS = Limits()
 # The output of an exited server ends with it, unless a process that it left behind holds the pipe open.
 _OUTPUT_SECONDS = 0.3
-# A server exits right after the end of its output, unless it only closed its output.
-_EXIT_SECONDS = 1.0
+# A server exits right after the end of its output, unless it only closed its output; a busy machine may take seconds to
+# say so.
+_EXIT_SECONDS = 5.0
 # A watcher exits earlier by itself, unless it was stopped.
 _KILL_SECONDS = 10.0
 _TAIL_LINES = 10  # A short traceback.
