@@ -20,7 +20,7 @@ from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.memory import MemoryContents, MemoryEngine
-from trunkline.transports.http.server.shared import endpoint, sessions, turns
+from trunkline.transports.http.server.shared import endpoint, sessions, turns, worker
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
 from trunkline.transports.http.server.shared.facts import LIFETIME
 from trunkline.transports.http.server.shared.streams import LogStream, ProducedStream
@@ -275,7 +275,8 @@ def _joined_silently(replace: Replace) -> None:
 
 def _announcements_not_retold(replace: Replace) -> None:
     """A session that began after lost announcements does not hear of those that are kept."""
-    replace(turns, "_RETOLD", 0)
+    for module in (turns, worker):
+        replace(module, "MAX_RETOLD", 0)
 
 
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
