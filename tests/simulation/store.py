@@ -206,7 +206,7 @@ class SimulatedStore(Store):
         self._down = False
         self._probing = False
         #: The name of its hash, and how many writes and appends the engine has acknowledged.
-        self._process = f"{actor.name}.1"
+        self._process = actor.name
         self._writes = 0
         self._acknowledged = 0
         #: Whether the engine lost writes or appends of them, and this connection has not noticed it.
@@ -338,16 +338,16 @@ class SimulatedStore(Store):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def _write(self, verb: str, name: str, operation: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        before, process, failovers = self._writes, self._process, self._failovers
+        before, failovers = self._writes, self._failovers
 
         async def counted() -> tuple[int, Any]:
-            found = self._engine.process(process)
+            found = self._engine.process(self._process)
             if found.writes < before and not self._engine.counts_on:
                 return 0, None
             if failovers != self._failovers and not self._engine.counts_on:
                 # A failover breaks the connection for commands, and no write is sent again on another one.
                 return 0, None
-            if process == self._process and self._lost[0]:
+            if self._lost[0]:
                 self._engine.violated(f"{self._actor.name} goes on writing, although acknowledged writes are gone")
             done = await operation()
             found.writes += 1
@@ -358,8 +358,7 @@ class SimulatedStore(Store):
             # The count of this worker's writes went back.
             self._check_soon()
             raise StoreUnavailable("the simulated store lost writes")
-        if process == self._process:
-            self._writes = max(self._writes, writes)
+        self._writes = max(self._writes, writes)
         return done
 
     async def _call(
@@ -466,12 +465,9 @@ class SimulatedStore(Store):
     def _found_generation(self, generation: str, lost: bool) -> None:
         before, self._generation = self._generation, generation
         if lost:
-            # What was counted is gone: count from zero, in a hash of another name.
-            name, _, number = self._process.rpartition(".")
-            self._process = f"{name}.{int(number) + 1}"
-            self._writes = self._acknowledged = self._numbered = 0
-            for append in self._waiting:
-                append.number = 0
+            # Count on from what is there.
+            process = self._engine.process(self._process)
+            self._writes, self._acknowledged = process.writes, process.last
         self._engine.check_noticed()
         if before and before != generation:
             self._lost = (False, False)
@@ -499,8 +495,7 @@ class SimulatedStore(Store):
                 if not append.number:
                     self._numbered += 1
                     append.number = self._numbered
-            process = self._process
-            work = partial(self._append_all, process, self._acknowledged, [(each.number, each) for each in group])
+            work = partial(self._append_all, self._acknowledged, [(each.number, each) for each in group])
             try:
                 outcomes = await self._call("appends", str(group[0].number), work)
             except StoreUnavailable:
@@ -511,21 +506,20 @@ class SimulatedStore(Store):
                     _set_failure(append.future)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if process == self._process:
-                self._acknowledged = group[-1].number
+            self._acknowledged = group[-1].number
             for append, outcome in zip(group, outcomes, strict=True):
                 self._waiting.remove(append)
                 if not append.future.done():
                     append.future.set_result(outcome)
         self._sending = False
 
-    async def _append_all(self, name: str, acknowledged: int, group: Sequence[tuple[int, _Append]]) -> list[Any] | None:
-        process = self._engine.process(name)
+    async def _append_all(self, acknowledged: int, group: Sequence[tuple[int, _Append]]) -> list[Any] | None:
+        process = self._engine.process(self._process)
         if process.last < acknowledged:
             # Acknowledged appends are gone: nothing is done before the new generation is known.
             self._check_soon()
             return None
-        if name == self._process and self._lost[1]:
+        if self._lost[1]:
             self._engine.violated(f"{self._actor.name} goes on appending, although acknowledged appends are gone")
         for number, append in group:
             if number not in process.outcomes or self._engine.repeats_appends:

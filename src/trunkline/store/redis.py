@@ -78,9 +78,11 @@ class RedisEngine(Store):
         self._random = random
         self._address = RedisAddress(url, timeout=timeout)
         self._commands = CommandConnection(self._address, timeout=timeout, on_lost=self._connection_lost)
-        self._process = random(8).hex()
+        process = random(8).hex()
+        #: The hash that counts the writes of this process.
+        self._process_key: str = self._names.process(process)
         #: Only this process publishes here: hearing its own message proves that channels work.
-        self._own_channel = f"~{self._process}"
+        self._own_channel = f"~{process}"
         self.stats: StoreStats = StoreStats()
         self._channels = Channels(
             self._address,
@@ -127,10 +129,9 @@ class RedisEngine(Store):
         """
         if not steps:
             return Commit(True)
-        process = self._process
         keys, args = commit_arguments(steps, self._names)
-        reply = await self._script(COMMIT, [self._names.process(process), *keys], [self._writes, *args])
-        if isinstance(reply, int) and process == self._process:
+        reply = await self._script(COMMIT, [self._process_key, *keys], [self._writes, *args])
+        if isinstance(reply, int):
             self._writes = max(self._writes, reply)
         return commit_outcome(steps, reply)
 
@@ -301,9 +302,8 @@ class RedisEngine(Store):
         """Run the append script for each; called by `Appends`."""
         with self.stats.operation():
             self._reach()
-            process = self._names.process(self._process)
             replies = [
-                self._commands.call("EVALSHA", _HASHES[APPEND], 1 + len(keys), process, *keys, *args)
+                self._commands.call("EVALSHA", _HASHES[APPEND], 1 + len(keys), self._process_key, *keys, *args)
                 for keys, args in calls
             ]
             # Replies come in order: after the last there are all of them.
@@ -462,19 +462,19 @@ class RedisEngine(Store):
     def _check_command(self, history: History, *, is_proven: bool, generation: str) -> tuple[Any, ...]:
         if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
             # After so long without contact the hash has expired, which is no lost write.
-            self._start_count()
-        keys = [self._names.process(self._process), self._names.generation, self._names.history]
+            self._writes = self._appends.acknowledged = 0
+        keys = [self._process_key, self._names.generation, self._names.history]
         args = [self._random(8).hex(), self._appends.acknowledged, self._writes, generation, int(is_proven)]
         args += [history.run, history.replication, int(history.durable), *self._ended]
         return ("EVALSHA", _HASHES[CHECK], len(keys), *keys, *args)
 
     def _checked(self, reply: list[Any]) -> None:
         self._checked_at = self.stats.last_success = time.time()
-        generation = reply[0].decode()
+        generation, has_lost = reply[0].decode(), reply[1]
         before, self._generation = self._generation, generation
-        if reply[1]:
-            # What was counted is gone.
-            self._start_count()
+        if has_lost:
+            # Count on from what is there.
+            self._appends.acknowledged, self._writes = reply[2:]
         if before and before != generation:
             self._ended.append(before)
             # They are about what there was before.
@@ -482,9 +482,3 @@ class RedisEngine(Store):
             log.error("the store lost acknowledged writes: all sessions end, and handles are invalid")
             for callback in self._callbacks:
                 callback(generation)
-
-    def _start_count(self) -> None:
-        """Count writes from zero, in a hash of another name."""
-        self._process = self._random(8).hex()
-        self._writes = 0
-        self._appends.reset()

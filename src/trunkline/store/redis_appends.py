@@ -2,7 +2,8 @@
 
 Appends are numbered. What was not answered, or refused for a reason that passes, is sent again, with the same numbers,
 until it is done or the patience of its callers ends; the script on the other side does a number once. An answer that
-acknowledged appends are gone means that Redis lost writes.
+acknowledged appends are gone means that Redis lost writes. Also after that an append keeps its number: it may have been
+done without an answer, and be among what is not lost.
 """
 
 from __future__ import annotations
@@ -122,12 +123,6 @@ class Appends:
         if self._task is None:
             self._task = loop.create_task(self._run(), name="trunkline-appends")
         return future
-
-    def reset(self) -> None:
-        """Count from zero again, for a process hash of another name."""
-        self._last = self.acknowledged = 0
-        for append in self._waiting:
-            append.number = 0
 
     async def aclose(self) -> None:
         """Stop; what is not acknowledged fails."""
