@@ -265,6 +265,26 @@ async def test_a_subscription_ends_without_an_error_whatever_its_connection_does
                 await store.subscribe("three", lambda _: None)
 
 
+async def test_channels_outlive_an_error_that_nothing_expects(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(own_redis) as store:
+        heard: list[bytes] = []
+        missed: list[bool] = []
+        await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
+        failing = iter([ValueError("a reply that is none of Redis")])
+
+        async def fail_once() -> None:
+            for error in failing:
+                raise error
+
+        monkeypatch.setattr(store._channels, "_before_missed", fail_once)
+        await store._channels.drop()
+        await until(lambda: missed == [True])
+        await store.publish("news", b"1")
+        await until(lambda: heard == [b"1"])
+
+
 async def test_the_connection_for_channels_is_kept(own_redis: RedisServer) -> None:
     async with connected(own_redis) as store:
         missed: list[bool] = []

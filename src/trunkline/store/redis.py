@@ -24,7 +24,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Appended, Commit, Delivery, Entry, Step, Store, Subscription, entry_position
 from trunkline.store.redis_appends import Appends, has_lost_writes, refuses_all
-from trunkline.store.redis_channels import Channels
+from trunkline.store.redis_channels import RedisChannels
 from trunkline.store.redis_commit import COMMIT, commit_arguments, commit_outcome
 from trunkline.store.redis_connection import CommandConnection, RedisAddress, Request, is_cancelled, reason
 from trunkline.store.redis_history import History, read_history, stored_history
@@ -84,7 +84,7 @@ class RedisEngine(Store):
         #: Only this process publishes here: hearing its own message proves that channels work.
         self._own_channel = f"~{process}"
         self.stats: StoreStats = StoreStats()
-        self._channels = Channels(
+        self._channels = RedisChannels(
             self._address,
             prefix=self._names.prefix,
             own=self._own_channel,
