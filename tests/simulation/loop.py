@@ -110,6 +110,10 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         handle: _Handle = self.call_at(self._now + delay, callback, *args, context=actor.context.copy())
         return handle
 
+    def schedule_at(self, actor: Actor, when: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call something as an actor, at a time; what is scheduled for the same time keeps its order."""
+        self.call_at(when, callback, *args, context=actor.context.copy())
+
     def kill(self, actor: Actor) -> None:
         """End an actor at once: nothing of it runs any more."""
         actor.alive = False

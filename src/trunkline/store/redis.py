@@ -62,12 +62,18 @@ class RedisEngine(Store):
     """What the workers of one server share, in Redis; see `Store` for the methods."""
 
     def __init__(
-        self, url: str, *, name: str, timeout: float = 2.0, random: Callable[[int], bytes] = os.urandom
+        self,
+        url: str,
+        *,
+        name: str,
+        timeout: float = 2.0,
+        random: Callable[[int], bytes] = os.urandom,
+        address: RedisAddress | None = None,
     ) -> None:
         """Use the Redis at a URL for the server of this name; nothing is connected yet.
 
         Servers of different names share one Redis without seeing each other. A call fails when Redis has not answered
-        anything for ``timeout``. For the URL see `RedisAddress`.
+        anything for ``timeout``. For the URL see `RedisAddress`; ``address`` makes connections in another way.
 
         Raises:
             ValueError: the URL is not valid.
@@ -76,7 +82,7 @@ class RedisEngine(Store):
         self._names = KeyNames(name)
         self._timeout = timeout
         self._random = random
-        self._address = RedisAddress(url, timeout=timeout)
+        self._address = address or RedisAddress(url, timeout=timeout)
         self._commands = CommandConnection(self._address, timeout=timeout, on_lost=self._connection_lost)
         process = random(8).hex()
         #: The hash that counts the writes of this process.
