@@ -94,7 +94,7 @@ class TaskRecord:
 def observe_task(world: World, task: TaskRecord, status: str | None, method: str) -> None:
     """Check a state of a task: the first outcome that was seen is final, and has its reason."""
     world.trace("%s of %s: %s", method, task.key, status)
-    lost = world.engine.lost_at
+    lost = world.redis.lost_at
     if task.final is not None and status != task.final and (lost is None or lost < task.final_at):
         world.violated(f"the task {task.key} was {task.final}, and is {status}")
     if status in ("completed", "failed", "cancelled"):
@@ -108,7 +108,7 @@ def observe_task(world: World, task: TaskRecord, status: str | None, method: str
 
 def task_may_be_lost(world: World, task: TaskRecord) -> bool:
     """Return whether a task may have gone with lost writes; it is then not asked for again."""
-    lost = world.engine.lost_at
+    lost = world.redis.lost_at
     task.lost = task.lost or (lost is not None and lost >= task.created)
     return task.lost
 
@@ -236,7 +236,7 @@ class SimulatedClient:
 
     def is_lost(self, session: SessionRecord) -> bool:
         """Return whether a session ended with lost writes."""
-        return session.generation != self.world.engine.contents.generation
+        return session.generation != self.world.redis.generation
 
     def ended(self, session: SessionRecord, began: float) -> None:
         """Called when a session answers a request, sent at a time, with 404: that needs a reason.
@@ -245,7 +245,7 @@ class SimulatedClient:
         """
         world = self.world
         known = world.is_terminated(session.key) or self.is_lost(session)
-        if not known and not world.engine.unnoticed_since(began):
+        if not known and not world.redis.unnoticed_since(began):
             world.violated(f"404 for a session of {self.actor.name} that was neither deleted nor lost")
         session.ended = True
 
@@ -359,7 +359,7 @@ class SimulatedClient:
         random, cancels = self.world.random, self.world.random.random() < 0.4
         if cancels:
             # About when it ends: only one of the two may count.
-            until = task.created + task.seconds + (random.random() - 0.6) * 4 * self.world.engine.faults.latency
+            until = task.created + task.seconds + (random.random() - 0.6) * 4 * self.world.redis.faults.latency
             await asyncio.sleep(max(0.0, until - self.world.loop.time()))
             await self._look_at(session, task, "tasks/cancel")
         while not (task.final or task.lost or session.ended):
@@ -551,7 +551,7 @@ class SimulatedClient:
 
     def _not_kept(self, session: SessionRecord, last: str) -> None:
         """Called when an event is not kept that the client has received: that needs a reason."""
-        unnoticed = self.world.engine.unnoticed_since(self.world.loop.time())
+        unnoticed = self.world.redis.unnoticed_since(self.world.loop.time())
         if not (self.world.is_terminated(session.key) or self.is_lost(session) or unnoticed):
             self.world.violated(f"the event {last} is not kept any more")
 
@@ -560,7 +560,7 @@ class SimulatedClient:
             self.ended(session, began)
         elif status == 410:
             # The worker that asked is gone, or cannot be heard in this moment; the question was asked before.
-            if self.world.crashed_at < session.began and not self.world.engine.unheard_since(session.began):
+            if self.world.crashed_at < session.began and not self.world.redis.unheard_since(session.began):
                 self.world.violated("410, and no worker was gone")
         else:
             self._check_refusal(status, "a request")
@@ -658,7 +658,7 @@ class SimulatedClient:
             uri = message["params"]["uri"]
             self.world.trace("hears of %s", uri)
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
-            ends = self.world.is_terminated(session.key) or self.world.engine.lost_at is not None
+            ends = self.world.is_terminated(session.key) or self.world.redis.lost_at is not None
             session.updates.append((uri, id))
             heard, changed = sum(each == uri for each, _ in session.updates), len(self.world.changes(uri))
             if heard > changed and not ends:

@@ -47,7 +47,7 @@ def check_events(world: World, clients: list[SimulatedClient]) -> None:
             if world.is_terminated(session.key) or client.is_lost(session) or session.ended:
                 continue
             label = f"session {number + 1} of {client.actor.name}"
-            stored = _readable(world.engine.history.get(f"events:{session.key}", []))
+            stored = _readable(world.redis.history.get(f"events:{session.key}", []))
             first = stored.index(session.received[0]) if session.received else len(stored)
             if stored[first:] != session.received:
                 world.violated(f"{label} has received the events {session.received}, and not {stored[first:]}")
@@ -107,7 +107,7 @@ def check_listeners(world: World, clients: list[StatelessClient]) -> None:
                 # More announcements than changes before: at least one of them is of a change since then. After lost
                 # writes a change may be announced twice.
                 told = since is not None and len(world.changes(uri)) > len(before)
-                told = told and not (before and world.engine.lost_at is not None)
+                told = told and not (before and world.redis.lost_at is not None)
                 if stream.open and told and uri not in stream.heard:
                     world.violated(f"{client.actor.name} has not heard of {uri} on its listen stream")
 
@@ -122,13 +122,13 @@ def check_tasks(world: World) -> None:
 
 def check_lost_writes(world: World) -> None:
     """Check that a new generation has begun, and every worker knows it, if acknowledged writes were lost."""
-    if world.engine.unnoticed_since(world.loop.time()):
+    if world.redis.unnoticed_since(world.loop.time()):
         world.violated("lost writes were not noticed")
 
 
 def check_limits(world: World) -> None:
     """Check that no span of time has more admitted events than the rate and the burst allow."""
-    times = world.engine.admitted
+    times = world.redis.admitted
     for first, begin in enumerate(times):
         for last in range(first, len(times)):
             if last - first + 1 > world.burst + world.rate * (times[last] - begin) + 1e-6:

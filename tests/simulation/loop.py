@@ -54,12 +54,15 @@ def current_actor() -> Actor:
 
 
 class _Handle:
-    __slots__ = ("_when", "args", "callback", "context")
+    __slots__ = ("_when", "actor", "args", "callback", "context")
 
-    def __init__(self, callback: Callable[..., Any] | None, args: tuple[Any, ...], context: Context) -> None:
+    def __init__(
+        self, callback: Callable[..., Any] | None, args: tuple[Any, ...], context: Context, actor: Actor
+    ) -> None:
         self.callback = callback
         self.args = args
         self.context = context
+        self.actor = actor
         self._when = 0.0
 
     def cancel(self) -> None:
@@ -110,6 +113,13 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         handle: _Handle = self.call_at(self._now + delay, callback, *args, context=actor.context.copy())
         return handle
 
+    def schedule_at(self, actor: Actor, when: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call something as an actor, at a time; what is scheduled for the same time keeps its order.
+
+        It runs in the context of the actor itself, and so must not set context variables.
+        """
+        heappush(self._timers, (when, next(self._numbers), _Handle(callback, args, actor.context, actor)))
+
     def kill(self, actor: Actor) -> None:
         """End an actor at once: nothing of it runs any more."""
         actor.alive = False
@@ -123,8 +133,14 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         return self._now
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = _Handle(callback, args, copy_context() if context is None else context)
-        self._make_ready(handle)
+        if context is None:
+            context = copy_context()
+        actor = context[_actor]
+        handle = _Handle(callback, args, context, actor)
+        if actor.alive:
+            if not actor.ready:
+                self._ready.append(actor)
+            actor.ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -133,7 +149,9 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = _Handle(callback, args, copy_context() if context is None else context)
+        if context is None:
+            context = copy_context()
+        handle = _Handle(callback, args, context, context[_actor])
         handle._when = when
         heappush(self._timers, (when, next(self._numbers), handle))
         return handle
@@ -202,7 +220,7 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         timers = self._timers
         while timers:
             when, _, handle = timers[0]
-            if handle.callback is not None and handle.context[_actor].alive:
+            if handle.callback is not None and handle.actor.alive:
                 if when > until:
                     return False
                 self._now = max(self._now, when)
@@ -212,18 +230,14 @@ class SimulationLoop(_Base):  # type: ignore[misc]
         return False
 
     def _release_due(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self._now:
+        timers, now = self._timers, self._now
+        while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
-            if handle.callback is not None:
-                self._make_ready(handle)
-
-    def _make_ready(self, handle: _Handle) -> None:
-        actor = handle.context[_actor]
-        if actor.alive:
-            if not actor.ready:
-                self._ready.append(actor)
-            actor.ready.append(handle)
+            actor = handle.actor
+            if handle.callback is not None and actor.alive:
+                if not actor.ready:
+                    self._ready.append(actor)
+                actor.ready.append(handle)
 
     def close(self) -> None:
         """End every actor, and close what was still running, so that nothing of it runs when it is collected."""

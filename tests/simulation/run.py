@@ -107,7 +107,7 @@ def _set_faults(world: World) -> None:
     # A slow network makes more things overlap.
     latency = 0.002 if random.random() < 0.6 else 0.002 + 0.1 * random.random() ** 2
     before, after = rate * random.random(), rate * random.random()
-    world.engine.faults = Faults(before=before, after=after, slow=slow, latency=latency)
+    world.redis.faults = Faults(before=before, after=after, slow=slow, latency=latency)
     world.breaks = (0.0, 0.02, 0.05, 0.02)[kind]
     world.calm = kind == 0
     world.mischief = (0.0, 0.3, 1.0, 0.5)[kind]
@@ -121,8 +121,8 @@ async def _direct(world: World, jobs: list[asyncio.Task[Any]]) -> None:
         await asyncio.sleep(random.random() * 1.5)
         if random.random() < world.mischief:
             loses = await _mischief(world, loses=loses)
-    if not world.engine.reachable:
-        world.engine.start()
+    if not world.redis.reachable:
+        world.redis.start()
     for slot, worker in enumerate(world.workers):
         if worker is None:
             world.start_worker(slot)
@@ -133,7 +133,7 @@ async def _direct(world: World, jobs: list[asyncio.Task[Any]]) -> None:
 
 async def _mischief(world: World, *, loses: bool) -> bool:
     """Let one thing fail; return whether writes may still be lost."""
-    random, engine = world.random, world.engine
+    random, redis = world.random, world.redis
     chance = random.random()
     slot = int(random.random() * len(world.workers))
     worker = world.workers[slot]
@@ -146,11 +146,11 @@ async def _mischief(world: World, *, loses: bool) -> bool:
         if worker is not None:
             worker.store.break_channels()
     elif chance < 0.85:
-        engine.stop()
+        redis.stop()
         await asyncio.sleep(0.05 + random.random() ** 2 * 4)
-        engine.start()
+        redis.start()
     elif chance < 0.95 and loses:
-        engine.save()
+        redis.save()
         await asyncio.sleep(random.random() * 0.5)
         world.fail_over()
         return False

@@ -118,7 +118,7 @@ class StatelessClient:
         key, began = self._key(), self.world.loop.time()
         rounds = await self._shared_call("keep", {"key": key})
         answer = await self._shared_call("keep", {"key": key}, more=self._answers(rounds))
-        lost = self.world.engine.lost_at
+        lost = self.world.redis.lost_at
         if "error" in answer and lost is not None and lost >= began and "not valid" in answer["error"]["message"]:
             return
         self._check_text(answer, f"{key}:answer to {key}")
@@ -132,7 +132,7 @@ class StatelessClient:
         results = [each for each in both if "result" in each]
         for answer in results:
             self._check_text(answer, f"{key}:answer to {key}")
-        lost = world.engine.lost_at
+        lost = world.redis.lost_at
         if world.ran.get(key, 0) > 1 and (lost is None or lost < began):
             world.violated(f"the state of {key} was used {world.ran[key]} times")
         if world.calm and len(results) != 1:
@@ -233,7 +233,7 @@ class StatelessClient:
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
             stream.heard.append(uri)
             heard, changed = stream.heard.count(uri), len(world.touched.get(uri, ()))
-            if heard > changed and world.engine.lost_at is None and not stream.early:
+            if heard > changed and world.redis.lost_at is None and not stream.early:
                 world.violated(f"{self.actor.name} heard {heard} times of {uri}, which changed {changed} times")
 
     # --- requests ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.loop import Actor, SimulationLoop
-from tests.simulation.store import TIMEOUT, Engine, Faults, SimulatedStore
+from tests.simulation.store import TIMEOUT, Faults, SimulatedRedis, SimulatedStore
 from tests.simulation.tools import RESOURCES, STATE_BYTES, add_tools, tick_mark
 from trunkline import Server
 from trunkline.protocol.limits import Limits
@@ -229,7 +229,7 @@ class SimulatedWorker:
         self.world = world
         self.actor: Actor = world.loop.actor(name)
         self.requests: dict[_WireRequest, None] = {}
-        self.store = SimulatedStore(world.engine, self.actor)
+        self.store = SimulatedStore(world.redis, self.actor)
         self.server: Server
         self.app: Endpoint
         self.ids: SessionIds
@@ -257,7 +257,7 @@ class SimulatedWorker:
         """End the process at once; its clients and the store notice it a moment later."""
         world = self.world
         world.loop.kill(self.actor)
-        world.loop.schedule(world.engine.actor, world.latency(), world.engine.disconnect, self.store)
+        world.loop.schedule(world.redis.actor, world.latency(), world.redis.disconnect, self.store)
         for request in list(self.requests):
             request.break_off()
 
@@ -284,7 +284,7 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.violations: list[str] = []
         self.actor = self.loop.actor("world")
-        self.engine = Engine(self.loop, self.random, self.trace, self.violated)
+        self.redis = SimulatedRedis(self.loop, self.random, self.trace, self.violated)
         self.workers: list[SimulatedWorker | None] = []
         self.started = 0
         #: How often the part of a response breaks its connection.
@@ -392,17 +392,17 @@ class World:
 
     def announced(self) -> set[int]:
         """Return the ticks that are stored."""
-        text = b"\n".join(entry.data for entry in self.engine.history.get("announcements", []))
+        text = b"\n".join(entry.data for entry in self.redis.history.get("announcements", []))
         return {number for number in self.ticks if tick_mark(number) in text}
 
     def changes(self, uri: str) -> list[Entry]:
         """Return the announcements that a resource has changed."""
-        return [entry for entry in self.engine.history.get("announcements", ()) if uri.encode() in entry.data]
+        return [entry for entry in self.redis.history.get("announcements", ()) if uri.encode() in entry.data]
 
     def fail_over(self) -> None:
         """Let the store lose writes."""
         before = self.announced()
-        self.engine.fail_over()
+        self.redis.fail_over()
         self.lost_ticks |= before - self.announced()
 
     def facts(self, id: bytes) -> SessionFacts:
@@ -414,7 +414,7 @@ class World:
 
     def is_terminated(self, key: str) -> bool:
         """Return whether the end of a session is stored."""
-        return any(key.encode() in entry.data for entry in self.engine.history.get("terminated", ()))
+        return any(key.encode() in entry.data for entry in self.redis.history.get("terminated", ()))
 
     # --- the network -------------------------------------------------------------------------------------------------
 
@@ -453,7 +453,7 @@ class World:
     def quiet(self) -> None:
         """End all faults: what goes on from here on must come to an end."""
         self.trace("no more faults")
-        self.engine.faults = Faults()
+        self.redis.faults = Faults()
         self.breaks = 0.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -142,12 +143,43 @@ async def test_a_write_after_lost_ones_neither_succeeds_nor_hides_them(
         await write(store)
         before = store.generation
         # Redis goes back to the time before the last write.
-        await client.hincrby(store._names.process(store._process), "writes", -1)
+        await client.hincrby(store._process_key, "writes", -1)
         await client.delete(store._names.value("nonce"))
         outcomes = await asyncio.gather(*(write(store) for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
         await until(lambda: store.generation != before)
         await write(store)
+
+
+async def test_an_append_without_an_answer_is_done_once_although_another_write_is_lost(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis.asyncio import Redis
+
+    run_group, done, go_on = RedisEngine.run_group, asyncio.Event(), asyncio.Event()
+
+    async def run_without_answer(self: RedisEngine, calls: Any) -> list[Any]:
+        replies = await run_group(self, calls)
+        if not done.is_set():
+            done.set()
+            await go_on.wait()
+            raise StoreUnavailable("the answer is lost")
+        return replies
+
+    monkeypatch.setattr(RedisEngine, "run_group", run_without_answer)
+    async with connected(own_redis) as store, Redis.from_url(own_redis.url) as client:
+        appending = asyncio.create_task(append(store, 1, patience=30))
+        await done.wait()
+        await store.put("key", b"1", ttl=60)
+        before = store.generation
+        # A failover to a replica that has the append, and not the write after it.
+        await client.hincrby(store._process_key, "writes", -1)
+        await until(lambda: store.generation != before)
+        go_on.set()
+        id = await appending
+        assert [(each.id, each.data) for each in await store.read("log") or ()] == [(id, b"1")]
+        await append(store, 2)
+        assert [each.data for each in await store.read("log") or ()] == [b"1", b"2"]
 
 
 async def test_an_empty_redis_begins_one_generation_for_all_processes_that_lost_writes(own_redis: RedisServer) -> None:
@@ -191,7 +223,7 @@ async def _lose(server: RedisServer, store: RedisEngine) -> None:
     from redis.asyncio import Redis
 
     async with Redis.from_url(server.url) as client:
-        await client.delete(store._names.process(store._process))
+        await client.delete(store._process_key)
 
 
 async def test_a_process_that_was_cut_off_for_a_day_has_lost_no_writes(own_redis: RedisServer) -> None:
@@ -199,12 +231,12 @@ async def test_a_process_that_was_cut_off_for_a_day_has_lost_no_writes(own_redis
         await store.put("key", b"1", ttl=60)
         await append(store, 1)
         before = store.generation
-        hash = store._names.process(store._process)
+        process_key = store._process_key
         store._checked_at -= 86400
         from redis.asyncio import Redis
 
         async with Redis.from_url(own_redis.url) as client:
-            await client.delete(hash)
+            await client.delete(process_key)
         await store._check()
         await append(store, 2)
         assert await store.put("key", b"2", ttl=60)
@@ -231,6 +263,26 @@ async def test_a_subscription_ends_without_an_error_whatever_its_connection_does
         async with asyncio.timeout(120):
             with pytest.raises(StoreUnavailable, match="TimeoutError"):
                 await store.subscribe("three", lambda _: None)
+
+
+async def test_channels_outlive_an_error_that_nothing_expects(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(own_redis) as store:
+        heard: list[bytes] = []
+        missed: list[bool] = []
+        await store.subscribe("news", heard.append, missed=lambda: missed.append(True))
+        failing = iter([ValueError("a reply that is none of Redis")])
+
+        async def fail_once() -> None:
+            for error in failing:
+                raise error
+
+        monkeypatch.setattr(store._channels, "_before_missed", fail_once)
+        await store._channels.drop()
+        await until(lambda: missed == [True])
+        await store.publish("news", b"1")
+        await until(lambda: heard == [b"1"])
 
 
 async def test_the_connection_for_channels_is_kept(own_redis: RedisServer) -> None:

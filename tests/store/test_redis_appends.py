@@ -70,6 +70,17 @@ async def test_an_append_without_patience_fails_if_nothing_is_stored() -> None:
     await appends.aclose()
 
 
+async def test_the_deadline_of_an_append_holds_although_a_reply_is_none_of_the_script() -> None:
+    class Garbled:
+        async def run_group(self, calls: list[tuple[list[str], list[Any]]]) -> list[Any]:
+            return [b"?" for _ in calls]
+
+    appends = Appends(Garbled(), timeout=0.05, lost=lambda: None)
+    with pytest.raises(StoreUnavailable, match="store an event"):
+        await asyncio.wait_for(add(appends, b"x", patience=0.1), 30)
+    await appends.aclose()
+
+
 async def test_a_group_and_the_queue_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_appends, "GROUP_BYTES", 100)
     monkeypatch.setattr(redis_appends, "WAITING_BYTES", 300)

@@ -328,6 +328,30 @@ async def test_a_listener_that_was_taken_for_dead_subscribes_again(path: Path) -
         assert await inbox.get(1) == [b"1"]
 
 
+async def test_a_channel_whose_end_could_not_be_written_can_be_subscribed_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as store:
+        await store.subscribe("other", Inbox())
+        subscription = await store.subscribe("news", Inbox())
+
+        def refuse(*_: object) -> None:
+            raise StoreUnavailable("it cannot be written now")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Tables, "unsubscribe", refuse)
+            await subscription.close()
+        channels = store._connection().channels
+        assert channels is not None
+        inbox = Inbox()
+        # The end is to be written, and the channel is subscribed in the same turn of the loop.
+        asyncio.get_running_loop().call_soon(channels._check)
+        await asyncio.gather(store.subscribe("news", inbox))
+        await until(lambda: not channels._tasks)
+        assert await store.publish("news", b"1") == 1
+        assert await inbox.get(1) == [b"1"]
+
+
 async def test_a_listener_that_is_too_far_behind_learns_that_it_missed_messages(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +370,7 @@ async def test_a_listener_that_is_too_far_behind_learns_that_it_missed_messages(
         assert missed == []
         with monkeypatch.context() as patched:
             # It reads nothing while messages are sent and removed.
-            patched.setattr(sqlite_channels.Channels, "_read_messages", lambda _: None)
+            patched.setattr(sqlite_channels.SqliteChannels, "_read_messages", lambda _: None)
             for n in range(50):
                 await store.publish("news", b"%03d" % n + b"x" * 100)
         await store.publish("news", b"last")

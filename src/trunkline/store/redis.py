@@ -24,7 +24,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Appended, Commit, Delivery, Entry, Step, Store, Subscription, entry_position
 from trunkline.store.redis_appends import Appends, has_lost_writes, refuses_all
-from trunkline.store.redis_channels import Channels
+from trunkline.store.redis_channels import RedisChannels
 from trunkline.store.redis_commit import COMMIT, commit_arguments, commit_outcome
 from trunkline.store.redis_connection import CommandConnection, RedisAddress, Request, is_cancelled, reason
 from trunkline.store.redis_history import History, read_history, stored_history
@@ -62,12 +62,18 @@ class RedisEngine(Store):
     """What the workers of one server share, in Redis; see `Store` for the methods."""
 
     def __init__(
-        self, url: str, *, name: str, timeout: float = 2.0, random: Callable[[int], bytes] = os.urandom
+        self,
+        url: str,
+        *,
+        name: str,
+        timeout: float = 2.0,
+        random: Callable[[int], bytes] = os.urandom,
+        address: RedisAddress | None = None,
     ) -> None:
         """Use the Redis at a URL for the server of this name; nothing is connected yet.
 
         Servers of different names share one Redis without seeing each other. A call fails when Redis has not answered
-        anything for ``timeout``. For the URL see `RedisAddress`.
+        anything for ``timeout``. For the URL see `RedisAddress`; ``address`` makes connections in another way.
 
         Raises:
             ValueError: the URL is not valid.
@@ -76,13 +82,15 @@ class RedisEngine(Store):
         self._names = KeyNames(name)
         self._timeout = timeout
         self._random = random
-        self._address = RedisAddress(url, timeout=timeout)
+        self._address = address or RedisAddress(url, timeout=timeout)
         self._commands = CommandConnection(self._address, timeout=timeout, on_lost=self._connection_lost)
-        self._process = random(8).hex()
+        process = random(8).hex()
+        #: The hash that counts the writes of this process.
+        self._process_key: str = self._names.process(process)
         #: Only this process publishes here: hearing its own message proves that channels work.
-        self._own_channel = f"~{self._process}"
+        self._own_channel = f"~{process}"
         self.stats: StoreStats = StoreStats()
-        self._channels = Channels(
+        self._channels = RedisChannels(
             self._address,
             prefix=self._names.prefix,
             own=self._own_channel,
@@ -127,10 +135,9 @@ class RedisEngine(Store):
         """
         if not steps:
             return Commit(True)
-        process = self._process
         keys, args = commit_arguments(steps, self._names)
-        reply = await self._script(COMMIT, [self._names.process(process), *keys], [self._writes, *args])
-        if isinstance(reply, int) and process == self._process:
+        reply = await self._script(COMMIT, [self._process_key, *keys], [self._writes, *args])
+        if isinstance(reply, int):
             self._writes = max(self._writes, reply)
         return commit_outcome(steps, reply)
 
@@ -301,9 +308,8 @@ class RedisEngine(Store):
         """Run the append script for each; called by `Appends`."""
         with self.stats.operation():
             self._reach()
-            process = self._names.process(self._process)
             replies = [
-                self._commands.call("EVALSHA", _HASHES[APPEND], 1 + len(keys), process, *keys, *args)
+                self._commands.call("EVALSHA", _HASHES[APPEND], 1 + len(keys), self._process_key, *keys, *args)
                 for keys, args in calls
             ]
             # Replies come in order: after the last there are all of them.
@@ -439,6 +445,10 @@ class RedisEngine(Store):
     async def _check(self) -> None:
         """Check that Redis still has the acknowledged writes, and that channels are heard."""
         assert self._history is not None
+        self._reach()
+        self._channels.sending_to_itself()
+        # Sent with the command after it, whose reply comes later: one round trip for both.
+        publishing = self._commands.call("PUBLISH", self._names.channel(self._own_channel), b"")
         replication = await self._call("INFO", "replication", repeatable=True)
         try:
             history = self._history.at(replication)
@@ -453,8 +463,10 @@ class RedisEngine(Store):
             found = await self._call(*check)
         self._history = history
         self._checked(found)
-        self._channels.sending_to_itself()
-        heard = await self._call("PUBLISH", self._names.channel(self._own_channel), b"")
+        try:
+            heard = await publishing
+        except ResponseError as error:
+            raise StoreUnavailable(f"Redis refused a command: {reason(error)}") from error
         if self._channels.connected and (not heard or self._channels.silent):
             # Redis no longer knows the connection for channels, or does not reach it, although it seems to be open.
             await self._channels.drop()
@@ -462,19 +474,19 @@ class RedisEngine(Store):
     def _check_command(self, history: History, *, is_proven: bool, generation: str) -> tuple[Any, ...]:
         if self._checked_at and time.time() - self._checked_at > PROCESS_SECONDS - _MARGIN_SECONDS:
             # After so long without contact the hash has expired, which is no lost write.
-            self._start_count()
-        keys = [self._names.process(self._process), self._names.generation, self._names.history]
+            self._writes = self._appends.acknowledged = 0
+        keys = [self._process_key, self._names.generation, self._names.history]
         args = [self._random(8).hex(), self._appends.acknowledged, self._writes, generation, int(is_proven)]
         args += [history.run, history.replication, int(history.durable), *self._ended]
         return ("EVALSHA", _HASHES[CHECK], len(keys), *keys, *args)
 
     def _checked(self, reply: list[Any]) -> None:
         self._checked_at = self.stats.last_success = time.time()
-        generation = reply[0].decode()
+        generation, has_lost = reply[0].decode(), reply[1]
         before, self._generation = self._generation, generation
-        if reply[1]:
-            # What was counted is gone.
-            self._start_count()
+        if has_lost:
+            # Count on from what is there.
+            self._appends.acknowledged, self._writes = reply[2:]
         if before and before != generation:
             self._ended.append(before)
             # They are about what there was before.
@@ -482,9 +494,3 @@ class RedisEngine(Store):
             log.error("the store lost acknowledged writes: all sessions end, and handles are invalid")
             for callback in self._callbacks:
                 callback(generation)
-
-    def _start_count(self) -> None:
-        """Count writes from zero, in a hash of another name."""
-        self._process = self._random(8).hex()
-        self._writes = 0
-        self._appends.reset()

@@ -2,12 +2,14 @@
 
 Appends are numbered. What was not answered, or refused for a reason that passes, is sent again, with the same numbers,
 until it is done or the patience of its callers ends; the script on the other side does a number once. An answer that
-acknowledged appends are gone means that Redis lost writes.
+acknowledged appends are gone means that Redis lost writes. Also after that an append keeps its number: it may have been
+done without an answer, and be among what is not lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +31,8 @@ from trunkline.store.redis_connection import is_cancelled
 from trunkline.store.redis_scripts import RING
 
 __all__ = ["Appends", "Pipelines", "has_lost_writes", "refuses_all"]
+
+log = logging.getLogger("trunkline.store")
 
 #: The most appends of one group. At most two groups are unacknowledged, fewer than are remembered.
 GROUP = RING // 4
@@ -123,12 +127,6 @@ class Appends:
             self._task = loop.create_task(self._run(), name="trunkline-appends")
         return future
 
-    def reset(self) -> None:
-        """Count from zero again, for a process hash of another name."""
-        self._last = self.acknowledged = 0
-        for append in self._waiting:
-            append.number = 0
-
     async def aclose(self) -> None:
         """Stop; what is not acknowledged fails."""
         if self._task is not None:
@@ -146,7 +144,12 @@ class Appends:
             while self._waiting and not is_cancelled():
                 # After a failure one append is enough to find out whether it has passed.
                 group = self._next_group(GROUP if answered else 1)
-                answered = await self._send(group)
+                try:
+                    answered = await self._send(group)
+                except Exception:
+                    # Whatever it is: if this task ended, the callers of all that wait would wait for ever.
+                    log.exception("appending to the store failed")
+                    answered = False
                 if answered:
                     self._stored_at = loop.time()
                 self._drop_late(loop.time())
@@ -185,13 +188,14 @@ class Appends:
             if has_lost_writes(outcome):
                 self._lost()
                 return False
+            added = outcome if isinstance(outcome, Exception) else Appended(outcome[0].decode(), outcome[1])
             self._remove(append)
-            if isinstance(outcome, Exception):
-                _fail(append, str(outcome))
+            if isinstance(added, Exception):
+                _fail(append, str(added))
                 continue
             self.acknowledged = append.number
             if not append.future.done():
-                append.future.set_result(Appended(outcome[0].decode(), outcome[1]))
+                append.future.set_result(added)
         return True
 
     def _remove(self, append: _Append) -> None:

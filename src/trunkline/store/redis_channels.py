@@ -19,7 +19,7 @@ from trunkline.errors import StoreUnavailable
 from trunkline.store.redis_connection import RedisAddress, is_cancelled, reason
 from trunkline.store.stats import StoreStats
 
-__all__ = ["Channels"]
+__all__ = ["RedisChannels"]
 
 log = logging.getLogger("trunkline.store")
 
@@ -35,7 +35,7 @@ class _ChannelSubscription:
     __slots__ = ("_channels", "_name", "missed", "receive")
 
     def __init__(
-        self, channels: Channels, name: str, receive: Callable[[bytes], None], missed: Callable[[], None] | None
+        self, channels: RedisChannels, name: str, receive: Callable[[bytes], None], missed: Callable[[], None] | None
     ) -> None:
         self._channels = channels
         self._name = name
@@ -46,7 +46,7 @@ class _ChannelSubscription:
         await self._channels.unsubscribe(self._name, self)
 
 
-class Channels:
+class RedisChannels:
     """The channels that a process listens on."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Channels:
                     await self._connect()
                 finally:
                     self._task = asyncio.get_running_loop().create_task(self._run(), name="trunkline-channels")
-            except (RedisError, OSError, TimeoutError) as error:
+            except _FAILURES as error:
                 raise StoreUnavailable(f"Redis cannot be reached: {reason(error)}") from error
 
     def try_now(self) -> None:
@@ -232,15 +232,19 @@ class Channels:
 
     async def _run(self) -> None:
         while not is_cancelled():
-            if not self.connected:
-                await self._connect_again()
             try:
+                if not self.connected:
+                    await self._connect_again()
                 while not is_cancelled():
                     self._received(await self._connection.read_response(disconnect_on_error=False))
             except _FAILURES as error:
                 log.warning("the connection for channels of the store broke: %s", reason(error))
+            except Exception:
+                # Whatever it is: channels that are not connected again would be silent for ever.
+                log.exception("the connection for channels of the store failed")
             self._connected.clear()
-            await self.drop()
+            with contextlib.suppress(*_FAILURES):
+                await self.drop()
 
     async def _connect_again(self) -> None:
         pause = _PAUSE
@@ -251,7 +255,7 @@ class Channels:
                     await self._try_now.wait()
             try:
                 await self._connect()
-            except (RedisError, OSError, TimeoutError):
+            except _FAILURES:
                 self.reachable = False
                 self.fail_pending()
                 pause = min(2 * pause, _LONGEST_PAUSE)

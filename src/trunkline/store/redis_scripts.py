@@ -145,9 +145,10 @@ return members
 # The regular check. KEYS: process, generation, history. ARGV: a new generation, the last acknowledged append, the
 # number of acknowledged writes, the generation that the process knows or "", whether the history of this Redis proves
 # that it has lost nothing, then that history (run, replication id, "1" if durable), then the generations that the
-# process knows to have ended. Returns the generation, and 1 if writes of this process are gone. If anything is gone, or
-# may be, a new generation begins, unless another process has begun one since: each would end the sessions that were
-# opened after the one before. One that had ended is back only if the end of it was lost.
+# process knows to have ended. Returns the generation, 1 if writes of this process are gone, and what there is of
+# them: the number of the last append, and of the writes. If anything is gone, or may be, a new generation begins,
+# unless another process has begun one since: each would end the sessions that were opened after the one before. One
+# that had ended is back only if the end of it was lost.
 CHECK = f"""
 local last = tonumber(redis.call('HGET', KEYS[1], 'last') or '0')
 local writes = tonumber(redis.call('HGET', KEYS[1], 'writes') or '0')
@@ -164,7 +165,7 @@ local before = redis.call('HMGET', KEYS[3], 'run', 'replication', 'durable')
 if before[1] ~= ARGV[6] or before[2] ~= ARGV[7] or before[3] ~= ARGV[8] then
   redis.call('HSET', KEYS[3], 'run', ARGV[6], 'replication', ARGV[7], 'durable', ARGV[8])
 end
-return {{generation, lost and 1 or 0}}
+return {{generation, lost and 1 or 0, last, writes}}
 """
 
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.store.interface import Appended, Commit, Delivery, Entry, Step, Store, Subscription
-from trunkline.store.sqlite_channels import Channels
+from trunkline.store.sqlite_channels import SqliteChannels
 from trunkline.store.sqlite_file import SqliteFile
 from trunkline.store.sqlite_tables import Messages, Tables
 from trunkline.store.sqlite_thread import LoopOperations, Operation, SqliteThread
@@ -48,7 +48,7 @@ class _LoopConnection:
 
     def __init__(self, file: SqliteFile, thread: SqliteThread, prefix: str, now: Callable[[], float]) -> None:
         self.operations = LoopOperations(asyncio.get_running_loop(), lambda: thread.progress)
-        self.channels: Channels | None = None
+        self.channels: SqliteChannels | None = None
         self._file = file
         self._thread = thread
         self._prefix = prefix
@@ -194,7 +194,7 @@ class SqliteEngine(Store):
         """Receive messages; ``missed`` is called when some were removed before they were read."""
         connection = self._connection()
         if connection.channels is None:
-            connection.channels = Channels(
+            connection.channels = SqliteChannels(
                 self._file.path, submit=partial(self._write, quiet=True), read=connection.read_messages
             )
         return await connection.channels.subscribe(channel, receive, missed)

@@ -23,7 +23,7 @@ from trunkline.errors import StoreUnavailable
 from trunkline.store.sqlite_tables import Message, Messages, Tables
 from trunkline.store.sqlite_thread import POLLING, socket_address
 
-__all__ = ["Channels"]
+__all__ = ["SqliteChannels"]
 
 log = logging.getLogger("trunkline.store")
 
@@ -43,7 +43,11 @@ class _Subscription:
     __slots__ = ("_channels", "channel", "early", "missed", "receive", "since")
 
     def __init__(
-        self, channels: Channels, channel: str, receive: Callable[[bytes], None], missed: Callable[[], None] | None
+        self,
+        channels: SqliteChannels,
+        channel: str,
+        receive: Callable[[bytes], None],
+        missed: Callable[[], None] | None,
     ) -> None:
         self._channels = channels
         self.channel = channel
@@ -71,7 +75,7 @@ class _Subscription:
             self.deliver(message)
 
 
-class Channels:
+class SqliteChannels:
     """The channels that an event loop listens on."""
 
     def __init__(
@@ -210,7 +214,9 @@ class Channels:
 
     async def _end(self, channels: list[str]) -> None:
         listener = self._listener
-        if listener is None:
+        # One may have been subscribed again before this task began.
+        channels = [channel for channel in channels if channel not in self._by_channel]
+        if listener is None or not channels:
             return
         try:
             await self._submit(lambda tables: tables.unsubscribe(listener, channels))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.host.upstreams.broker.worker import BrokerConnection
 from trunkline.host.upstreams.routing.parked_elsewhere import ParkedElsewhere
 from trunkline.store.interface import Store
@@ -59,16 +59,13 @@ class WorkerLinks:
         return self.open_store(gateway.name)
 
     async def start(self, core: HostCore, gateways: list[Gateway]) -> None:
-        """Connect, so that parked calls are found at other workers.
+        """Connect, so that parked calls are found at other workers; a store that is away is connected to later.
 
         Raises:
-            ConfigError: the store cannot be reached, or other workers have other keys.
+            ConfigError: other workers have other keys.
         """
-        try:
-            for gateway in gateways if self.url is not None else ():
-                await gateway.state.ready()
-        except StoreUnavailable as error:
-            raise ConfigError(f"the store cannot be reached: {error.message}") from error
+        if self.url is not None:
+            await asyncio.gather(*(gateway.state.start() for gateway in gateways))
         self._parked = ParkedElsewhere(self.open_store("trunkline/parked"), core.parking, random=os.urandom)
         await self._parked.start()
 

@@ -19,14 +19,14 @@ import pytest
 import trunkline.types as t
 from tests.host.gateway.support import NEW, OLD, again, asked
 from tests.host.gateway.workers.gateway_process import KEY, GatewayProcess, free_port, gateway_process, until
-from tests.store.conftest import shared_redis
+from tests.store.conftest import own_redis, shared_redis
 from tests.store.redis_server import RedisServer, needs_redis
 from tests.transports.http.serving_support import META, modern_headers, request, tool
 from tests.transports.http.shared.machines import Machine, Stream, WebClient, web_client
 from trunkline.errors import RequestFailed
 from trunkline.protocol.extensions import TASKS
 
-__all__ = ["shared_redis"]
+__all__ = ["own_redis", "shared_redis"]
 
 ELICITS: dict[str, Any] = {"elicitation": {}}
 BOTH_ERAS = pytest.mark.parametrize("server", ["one", "new"], ids=["handshake-server", "stateless-server"])
@@ -118,6 +118,31 @@ async def test_a_parked_call_asks_again_and_reports_progress_through_other_worke
     async with gateway.client(NEW, elicitation=_never) as client:
         result, _ = await client.forward("tools/call", again(params, second, "Byron"))
     assert result.content[0].text == "Ada Byron"
+
+
+@needs_redis
+async def test_a_gateway_starts_while_redis_is_away_and_shares_parked_calls_once_it_is_back(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    own_redis.stop()
+    with gateway_process(tmp_path, "--store", own_redis.url, key=KEY, servers={"one": "handshake"}) as gateway:
+        assert "the store cannot be reached" in gateway.log
+        # What needs no store is served.
+        assert int(await gateway.call("one__pid")) > 0
+        own_redis.start()
+        answered = 0
+        async with asyncio.timeout(60):
+            # Of four answers in a row hardly all reach the worker with the call; workers connect one after another.
+            while answered < 4:
+                async with gateway.client(NEW, elicitation=_never) as first, gateway.client(NEW) as second:
+                    params, question = await asked(first, "one__ask")
+                    try:
+                        result, _ = await second.forward("tools/call", again(params, question, "Ada"))
+                    except RequestFailed:
+                        answered = 0
+                        continue
+                assert result.content[0].text == "hello Ada"
+                answered += 1
 
 
 async def test_a_parked_call_of_a_worker_that_died_fails_at_once(gateway: GatewayProcess) -> None:

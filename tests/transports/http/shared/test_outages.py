@@ -233,7 +233,7 @@ async def test_a_failover_that_lost_writes_ends_the_sessions(own_redis: RedisSer
         generation = one.store.generation
         async with Redis.from_url(own_redis.url) as raw:
             # What a replica has that did not receive the last appends of this worker.
-            await raw.hincrby(one.store._names.process(one.store._process), "last", -1)
+            await raw.hincrby(one.store._process_key, "last", -1)
         await listening.whole()
         await until(lambda: generation not in (one.store.generation, other.store.generation))
         statuses = [(await at(client, worker).post(tool("add")).whole()).status for worker in (one, other)]

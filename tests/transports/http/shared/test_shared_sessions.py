@@ -36,6 +36,7 @@ from tests.transports.http.shared.workers import (
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
+from trunkline.store.memory import MemoryEngine
 from trunkline.transports.http.server.shared import worker
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -212,6 +213,42 @@ async def test_what_follows_lost_announcements_is_notified_after_the_notice_that
         heard = [await stream.message() for _ in range(3)]
         lists = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources")]
         assert [each["method"] for each in heard] == [*lists, "acme/tick"]
+        assert heard[-1]["params"] == {"number": 2}
+        await over(stream)
+
+
+async def test_a_stream_is_notified_of_what_follows_lost_announcements_once_its_worker_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, go_on = MemoryEngine.read, asyncio.Event()
+
+    async def read_later(self: MemoryEngine, log: str, **options: Any) -> Any:
+        if log == "announcements":
+            await go_on.wait()
+        return await read(self, log, **options)
+
+    async with fleet() as workers:
+        one, other = workers
+        one.workshop.server.notify("acme/tick", {"number": 1})
+        await settled(one, other)
+        client = await SessionClient.open(one.app)
+        contents = workers.contents
+        assert contents is not None
+        # A failover: the announcement is gone, and so are all connections for channels when the next one is stored.
+        del contents.tables.logs["announcements"]
+        subscriptions = contents.subscriptions.pop("announcements")
+        one.workshop.server.notify("acme/tick", {"number": 2})
+        await settled(one, other)
+        contents.subscriptions["announcements"] = subscriptions
+        # The stream begins before its worker has read what it missed.
+        monkeypatch.setattr(MemoryEngine, "read", read_later)
+        contents.set_available(False)
+        contents.set_available(True)
+        stream = await at(client, other).listening()
+        go_on.set()
+        heard = [await stream.message() for _ in range(3)]
+        lists = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources")]
+        assert [message["method"] for message in heard] == [*lists, "acme/tick"]
         assert heard[-1]["params"] == {"number": 2}
         await over(stream)
 

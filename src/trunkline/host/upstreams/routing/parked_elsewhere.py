@@ -37,6 +37,7 @@ log = logging.getLogger("trunkline.host")
 
 _CHECK_SECONDS = 2.0  # How often it is checked that the worker with the call is still there.
 _MOST_MISSES = 2  # After a lost connection to Redis a worker may not have subscribed again at once.
+_LISTEN_PAUSE = 0.5  # Between two attempts to listen while the store is away.
 _GONE = "The worker that held this call has ended, and with it the call; call again"
 _RESULTS: Mapping[str, Any] = MappingProxyType(
     {"prompts/get": t.GetPromptResult, "resources/read": t.ReadResourceResult, "tools/call": t.CallToolResult}
@@ -99,15 +100,27 @@ class ParkedElsewhere:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Listen for other workers.
-
-        Raises:
-            StoreUnavailable: the store cannot be reached.
-        """
-        await self._store.connect()
-        await self._store.subscribe(f"worker:{self._id}", self._received)
+        """Listen for other workers; if the store cannot be reached now, once it can be."""
         self._parking.place = self._id
         self._parking.elsewhere = self
+        try:
+            await self._listen()
+        except StoreUnavailable:
+            # The engine has logged it.
+            self.spawn(self._listen_later())
+
+    async def _listen(self) -> None:
+        await self._store.connect()
+        await self._store.subscribe(f"worker:{self._id}", self._received)
+
+    async def _listen_later(self) -> None:
+        while True:
+            await asyncio.sleep(_LISTEN_PAUSE)
+            try:
+                await self._listen()
+            except StoreUnavailable:
+                continue
+            return
 
     async def aclose(self) -> None:
         """Stop listening."""

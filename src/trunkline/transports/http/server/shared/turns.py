@@ -11,22 +11,23 @@ import asyncio
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.revisions import Feature
-from trunkline.store.interface import entry_position
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.shared.facts import LIFETIME
 from trunkline.transports.http.server.shared.sessions import SharedAcceptor, SharedSession
 from trunkline.transports.http.server.shared.streams import GET_STREAM, LogStream, Told, told_all
-from trunkline.transports.http.server.shared.worker import SharedWorker, WorkerMessage, later
+from trunkline.transports.http.server.shared.worker import (
+    MAX_RETOLD,
+    SharedWorker,
+    WorkerMessage,
+    later,
+    position_before,
+)
 from trunkline.transports.link import AcceptedConnection
 
 __all__ = ["TURN_SECONDS", "Turn", "release_turn"]
 
 #: Seconds between two attempts of a second GET stream to become the first, and between two checks of other workers.
 TURN_SECONDS = 1.0
-#: The most announcements that follow the notice that anything may have changed; more would fill the log of a session.
-_RETOLD = 100
-#: The greatest second number of an entry id, which has 64 bits.
-_LAST = (1 << 64) - 1
 
 
 class Turn:
@@ -185,8 +186,8 @@ class Turn:
             if found is None:
                 # Some were dropped or lost; the later ones that are kept are sent nevertheless.
                 kept = [each for each in await worker.announcements_after("") or () if later(each[0], self._told)]
-                found = kept if len(kept) <= _RETOLD else []
-                self._tell(_before(found[0][0]) if found else worker.position, None)
+                found = kept if len(kept) <= MAX_RETOLD else []
+                self._tell(position_before(found[0][0]) if found else worker.position, None)
             for id, body in found:
                 self._tell(id, body)
             if not found:
@@ -249,12 +250,6 @@ def release_turn(worker: SharedWorker, message: WorkerMessage) -> None:
     """
     if message.body.decode() not in worker.turns:
         worker.spawn(worker.store.replace(f"get:{message.key}", message.body, b"", ttl=0.001))
-
-
-def _before(id: str) -> str:
-    """Return a position just before an announcement, for the notice that earlier ones are missing."""
-    first, second = entry_position(id) or (0, 0)
-    return f"{first}-{second - 1}" if second else f"{max(first - 1, 0)}-{_LAST}"
 
 
 def _positions(stored: bytes | None) -> tuple[str, str]:

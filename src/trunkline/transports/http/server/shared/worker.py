@@ -21,7 +21,8 @@ from trunkline.errors import ConfigError, StoreUnavailable
 from trunkline.store.interface import Entry, Store, entry_position
 from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
 
-__all__ = ["ANSWER_SECONDS", "GRACE_SECONDS", "SharedWorker", "WorkerListener", "WorkerMessage", "later", "worker_of"]
+__all__ = ["ANSWER_SECONDS", "GRACE_SECONDS", "MAX_RETOLD", "SharedWorker", "WorkerListener", "WorkerMessage"]
+__all__ += ["later", "position_before", "worker_of"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -31,6 +32,10 @@ _T = TypeVar("_T")
 MAX_TERMINATED = 1_000_000
 #: Announcements kept for sessions that do not listen now; one that missed more is notified of a change of everything.
 MAX_ANNOUNCEMENTS = 1000
+#: The most announcements that follow the notice that anything may have changed; more would fill the log of a session.
+MAX_RETOLD = 100
+#: The greatest second number of an entry id, which has 64 bits.
+_LAST = (1 << 64) - 1
 #: Bounds of these logs in bytes: 64 for each terminated session, 1 MiB of announcements.
 _TERMINATED_BYTES, _ANNOUNCEMENT_BYTES = 64 * MAX_TERMINATED, 1024 * 1024
 #: What other workers have for one that is not listening: for so many seconds, longer than connections take to be made
@@ -431,10 +436,17 @@ class SharedWorker:
             for entry in entries:
                 self._announcement(entry.id, entry.data)
             return
+        missed = [entry for entry in entries if later(entry.id, self.position)]
+        if len(missed) > MAX_RETOLD:
+            missed = []
         # Also if it is an earlier one: from an announcement that was lost with other writes nothing is read again.
-        self.position = entries[-1].id if entries else ""
+        last = entries[-1].id if entries else ""
+        self.position = position_before(missed[0].id) if missed else last
         if self._joined and self._listener is not None:
             self._listener.announced(self.position, None, own=False)
+        # "Anything may have changed" does not say what a notification of the server's own says: these follow it.
+        for entry in missed:
+            self._announcement(entry.id, entry.data)
 
     async def announcements_after(
         self, position: str, *, inclusive: bool = False
@@ -468,6 +480,12 @@ def _decode(data: bytes, kind: type[_T]) -> _T | None:
 def later(id: str, other: str) -> bool:
     """Return whether an entry comes after another one."""
     return (entry_position(id) or (0, 0)) > (entry_position(other) or (0, 0))
+
+
+def position_before(id: str) -> str:
+    """Return a position just before an announcement, for the notice that earlier ones are missing."""
+    first, second = entry_position(id) or (0, 0)
+    return f"{first}-{second - 1}" if second else f"{max(first - 1, 0)}-{_LAST}"
 
 
 async def _quiet(work: Coroutine[Any, Any, Any]) -> Any:
