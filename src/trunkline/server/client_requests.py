@@ -309,7 +309,7 @@ async def _ask(
     direct = isinstance(elicitor, RequestElicitor)
     if not (task and direct and Feature.CORE_TASKS in caller.revision.features and caller.supports(wanted)):
         return await elicitor.ask(request)
-    from trunkline.extensions.tasks.requester import ask_as_task
+    from trunkline.server.tasks.requester import ask_as_task
 
     on_state = task if callable(task) else None
     return await ask_as_task(elicitor, exchange, request, limits=server.limits, on_state=on_state)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
-    from trunkline.server.task_options import TaskService
+    from trunkline.server.tasks.service import Tasks
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
     from trunkline.store.server_store import ServerStore
@@ -161,7 +161,7 @@ class Server(ComponentRegistry):
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
-        self.tasks: TaskService | None = None
+        self.tasks: Tasks | None = None
         if (skills := options.get("skills")) is not None:
             from trunkline.server.skill_options import skill_folders
 
@@ -420,12 +420,13 @@ class Server(ComponentRegistry):
 
             exchange.elicitor = await ReplayElicitor.resume(exchange, self.seal, self.limits)
 
-    def _use_tasks(self) -> TaskService:
+    def _use_tasks(self) -> Tasks:
         """Return the task service, created on first use."""
         if self.tasks is None:
-            from trunkline.server.task_options import load_tasks, task_settings
+            from trunkline.server.task_options import task_settings
+            from trunkline.server.tasks.service import make_service
 
-            self.tasks = load_tasks(self, task_settings(self._task_settings))
+            self.tasks = make_service(self, task_settings(self._task_settings))
         return self.tasks
 
     def _task_tools(self) -> Mapping[str, Definition]:

@@ -20,8 +20,6 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidRequest, LocalProtocolError, RemoteProtocolError, UrlElicitationRequired
-from trunkline.extensions.tasks.exchange import TaskExchange
-from trunkline.extensions.tasks.wire import progress_text
 from trunkline.host.config.model import ServerEntry, ServerSettings
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
@@ -30,9 +28,11 @@ from trunkline.protocol.caller import supports
 from trunkline.protocol.extensions import APPS, declared_extension
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature, uses_handshake
+from trunkline.protocol.tasks import progress_text
 from trunkline.protocol.trace_context import trace_members
 from trunkline.server.elicitors import RequestToClient
 from trunkline.server.server import Server
+from trunkline.server.tasks.exchange import TaskExchange
 
 __all__ = [
     "GATEWAYS",
