@@ -25,8 +25,8 @@ import msgspec
 from msgspec import Raw
 
 from trunkline import Client, Server
-from trunkline.extensions import CallerFacts, TaskLimits, TaskRecord, TaskSettings
-from trunkline.server.tasks.record import finish
+from trunkline.extensions import TaskLimits, TaskSettings
+from trunkline.server.tasks.record import CallerFacts, TaskRecord, finish
 from trunkline.server.tasks.records import TaskRecords
 
 ROUNDS = 15

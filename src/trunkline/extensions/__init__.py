@@ -1,6 +1,7 @@
 """Extensions of the protocol: the API to define one, and the extensions included in Trunkline.
 
-Each folder is an extension. Server and client import it on first use, and know only its interface.
+Each folder is an extension. Server and client import it on first use, and know only its interface. Tasks, which one
+revision has in its core, are part of server and client.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from trunkline.protocol.extension_definition import Extension, ExtensionMethod, ExtensionNotification, ResultKind
     from trunkline.protocol.extensions import APPS, SKILLS, TASKS
     from trunkline.server.task_options import TaskOptions, TaskSettings
-    from trunkline.server.tasks.record import CallerFacts, Question, TaskRecord
     from trunkline.server.tasks.records import TaskLimits
 
 __all__ = [
@@ -28,17 +28,14 @@ __all__ = [
     "AppCsp",
     "AppDeclaration",
     "AppPage",
-    "CallerFacts",
     "Extension",
     "ExtensionMethod",
     "ExtensionNotification",
     "LoadedSkill",
-    "Question",
     "ResultKind",
     "TaskHandle",
     "TaskLimits",
     "TaskOptions",
-    "TaskRecord",
     "TaskSettings",
     "TaskState",
     "content_security_policy",
@@ -54,7 +51,6 @@ if not TYPE_CHECKING:
             "trunkline.extensions.apps.reading": ("AppPage",),
             "trunkline.extensions.skills.loading": ("LoadedSkill",),
             "trunkline.client.tasks.client": ("TaskHandle", "TaskState"),
-            "trunkline.server.tasks.record": ("CallerFacts", "Question", "TaskRecord"),
             "trunkline.server.tasks.records": ("TaskLimits",),
             "trunkline.protocol.extension_definition": (
                 "Extension",

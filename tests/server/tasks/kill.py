@@ -30,7 +30,7 @@ from tests.interaction.wire import Peer, _Pipes
 from tests.server.tasks.fleet import PROGRAM
 from tests.server.tasks.talk import EXTENSION, FINISHED, WITH_TASKS
 from trunkline import Server
-from trunkline.extensions import TaskRecord
+from trunkline.server.tasks.record import TaskRecord
 from trunkline.server.tasks.records import TaskRecords
 
 __all__ = ["Killer", "Known", "Report", "kill_many_times"]
@@ -207,7 +207,7 @@ class Killer:
         while True:
             records = await self.records()
             # Tasks that no client was told of end too; their questions are not answered.
-            if all(each.finished or each.questions for each in records):
+            if all(each.finished or each.requests for each in records):
                 break
             await peer.request("server/discover")
         done: dict[str, list[str]] = defaultdict(list)

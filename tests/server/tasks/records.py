@@ -7,8 +7,9 @@ from typing import Any
 from msgspec import Raw
 
 import trunkline.types as t
-from trunkline.extensions import CallerFacts, Question, TaskRecord
+from trunkline.protocol.channel import Question
 from trunkline.protocol.revisions import NEWEST
+from trunkline.server.tasks.record import CallerFacts, TaskRecord
 
 __all__ = ["RESULT", "make_question", "make_record"]
 

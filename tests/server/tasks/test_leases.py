@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -19,9 +20,10 @@ from tests.server.tasks.talk import EXTENSION, FINISHED, opened, workshop
 from tests.store.conftest import Workers
 from trunkline import Context, Server
 from trunkline.errors import StoreUnavailable, TooManyRequests
-from trunkline.extensions import TaskLimits, TaskOptions, TaskRecord, TaskSettings
+from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
+from trunkline.server.journal import Journal
 from trunkline.server.tasks.leases import Leases
-from trunkline.server.tasks.record import Change, finish, keep_once
+from trunkline.server.tasks.record import Change, TaskRecord, finish, keep_once
 from trunkline.server.tasks.records import TaskRecords
 from trunkline.store.interface import Commit, Step, Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
@@ -277,12 +279,12 @@ async def test_workers_that_change_one_task_at_once_keep_every_change(workers: W
         await pair[0].records.create(record())
 
         def keep(number: int) -> Change:
-            return lambda each: keep_once(each, str(number), number)
+            return lambda each: keep_once(each, str(number), Raw(b"%d" % number))
 
         await asyncio.gather(*(pair[n % 2].records.update("one", keep(n)) for n in range(20)))
         state = await pair[1].records.get("one")
     assert state is not None
-    assert state.once == {str(n): n for n in range(20)}
+    assert state.journal.once == {str(n): Raw(b"%d" % n) for n in range(20)}
 
 
 async def test_a_change_at_another_worker_is_told_to_the_runner_and_to_watchers(workers: Workers) -> None:
@@ -414,7 +416,9 @@ async def test_a_question_that_the_store_lost_is_asked_again() -> None:
         # A failover to a replica that has the task, but not its question.
         stored = await records.get(id)
         assert stored is not None
-        await store.put(f"task:{id}", encode(replace(stored, status="working", questions={})), ttl=60.0)
+        await store.put(
+            f"task:{id}", encode(replace(stored, status="working", requests={}, journal=Journal())), ttl=60.0
+        )
         assert (await peer.get(id))["status"] == "working"
         tasks: Any = server.tasks
         tasks._others._changes_missed()

@@ -14,11 +14,13 @@ from msgspec import Raw
 
 import trunkline.types as t
 from tests.server.tasks.records import RESULT, make_question, make_record
-from trunkline.extensions import CallerFacts, TaskRecord
 from trunkline.protocol.caller import Origin, Principal, Session
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.protocol.tasks import FINISHED, timestamp
+from trunkline.server.journal import Journal
 from trunkline.server.tasks.record import (
+    CallerFacts,
+    TaskRecord,
     add_question,
     answer_questions,
     finish,
@@ -60,7 +62,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
         st.lists(keys),
     ),
     st.builds(lambda key: lambda record, now: withdraw_question(record, key, now), keys),
-    st.builds(lambda key: lambda record, now: keep_once(record, key, {"value": 1}), keys),
+    st.builds(lambda key: lambda record, now: keep_once(record, key, Raw(b'{"value":1}')), keys),
     st.just(lambda record, now: start_again(record, f"runner at {now}", now)),
 )
 
@@ -92,7 +94,7 @@ def test_a_finished_task_never_changes_again(walk: list[Step]) -> None:
 @given(walks, st.integers(0, 2))
 def test_a_task_waits_for_input_exactly_while_it_has_questions(walk: list[Step], retry: int) -> None:
     seen = life(make_record(retry=retry), walk)
-    assert all((each.status == "input_required") == bool(each.questions) for each in seen)
+    assert all((each.status == "input_required") == bool(each.requests) for each in seen)
 
 
 @given(walks, st.integers(0, 2))
@@ -110,7 +112,9 @@ def test_the_key_of_a_question_stays_used_for_ever(walk: list[Step], retry: int)
 @given(walks)
 def test_an_answer_is_kept_as_it_came_first(walk: list[Step]) -> None:
     seen = life(make_record(), walk)
-    assert all(before.answers.items() <= after.answers.items() for before, after in itertools.pairwise(seen))
+    assert all(
+        before.journal.answers.items() <= after.journal.answers.items() for before, after in itertools.pairwise(seen)
+    )
 
 
 @given(walks)
@@ -137,18 +141,18 @@ def test_the_time_of_a_task_never_goes_back(walk: list[Step]) -> None:
 @pytest.mark.parametrize("status", sorted(FINISHED))
 def test_the_end_removes_open_questions(status: t.TaskStatus) -> None:
     waiting = add_question(make_record(), "a", make_question(), 101.0)
-    assert ending(status)(waiting, 102.0).questions == {}
+    assert ending(status)(waiting, 102.0).requests == {}
 
 
 def test_an_answer_comes_with_the_digest_of_its_question() -> None:
     waiting = add_question(make_record(), "a", make_question("Which?"), 101.0)
-    assert answer_questions(waiting, {"a": Raw(b"1")}, 102.0).answers == {"a": ("Which?", Raw(b"1"))}
+    assert answer_questions(waiting, {"a": Raw(b"1")}, 102.0).journal.answers == {"a": ("Which?", Raw(b"1"))}
 
 
 def test_a_question_that_is_withdrawn_lets_the_task_work_on() -> None:
     waiting = add_question(make_record(), "a", make_question(), 101.0)
     after = withdraw_question(waiting, "a", 102.0)
-    assert (after.status, after.questions, after.used_keys) == ("working", {}, {"a"})
+    assert (after.status, after.requests, after.used_keys) == ("working", {}, {"a"})
 
 
 def test_a_task_without_a_retry_fails_when_its_process_is_gone() -> None:
@@ -166,13 +170,10 @@ def test_a_task_that_is_kept_for_ever_never_expires() -> None:
 
 
 def test_the_size_counts_what_callers_sent_and_get() -> None:
-    record = make_record(params=Raw(b"x" * 10), answers={"a": ("d", Raw(b"y" * 20))})
-    assert finish(record, "completed", 101.0, result=Raw(b"z" * 30)).size == 60
-
-
-def test_the_value_of_once_is_plain_data() -> None:
-    value = t.Implementation(name="app", version="1")
-    assert keep_once(make_record(), "k", value).once == {"k": {"name": "app", "version": "1"}}
+    record = make_record(
+        params=Raw(b"x" * 10), journal=Journal(answers={"a": ("d", Raw(b"y" * 20))}, once={"b": Raw(b"w" * 5)})
+    )
+    assert finish(record, "completed", 101.0, result=Raw(b"z" * 30)).size == 65
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_a_revision_that_is_no_longer_known_is_read_as_the_newest() -> None:
 def test_some_answers_leave_the_task_waiting_for_the_others() -> None:
     waiting = add_question(add_question(make_record(), "a", make_question(), 101.0), "b", make_question(), 102.0)
     partly = answer_questions(waiting, {"a": Raw(b"1")}, 103.0)
-    assert (partly.status, list(partly.questions), list(partly.answers)) == ("input_required", ["b"], ["a"])
+    assert (partly.status, list(partly.requests), list(partly.journal.answers)) == ("input_required", ["b"], ["a"])
 
 
 def test_answers_to_questions_that_are_not_open_are_ignored() -> None:

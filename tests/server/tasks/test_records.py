@@ -19,9 +19,9 @@ from tests.server.tasks.conftest import CLOCKED
 from tests.server.tasks.records import RESULT, make_question, make_record
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.errors import TooManyRequests
-from trunkline.extensions import TaskLimits, TaskRecord
+from trunkline.extensions import TaskLimits
 from trunkline.server.tasks.leases import Leases
-from trunkline.server.tasks.record import add_question, answer_questions, finish, keep_once, start_again
+from trunkline.server.tasks.record import TaskRecord, add_question, answer_questions, finish, keep_once, start_again
 from trunkline.server.tasks.records import TaskRecords
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
@@ -208,8 +208,8 @@ class Walk:
         changes: dict[str, Callable[[TaskRecord], TaskRecord]] = {
             "finish": lambda record: finish(record, "completed", now, result=RESULT),
             "ask": lambda record: add_question(record, f"q{now}", make_question(), now),
-            "answer": lambda record: answer_questions(record, dict.fromkeys(record.questions, Raw(b"1")), now),
-            "once": lambda record: keep_once(record, "k", [1]),
+            "answer": lambda record: answer_questions(record, dict.fromkeys(record.requests, Raw(b"1")), now),
+            "once": lambda record: keep_once(record, "k", Raw(b"[1]")),
             "nothing": lambda record: record,
         }
         return await self.tasks.update(f"task-{operation.number}", changes[operation.name])
@@ -324,12 +324,12 @@ async def test_changes_made_at_the_same_time_are_all_kept(kind: str) -> None:
         await records.create(make_record())
 
         def keeping(number: int) -> Awaitable[TaskRecord | None]:
-            return records.update("one", lambda record: keep_once(record, str(number), number))
+            return records.update("one", lambda record: keep_once(record, str(number), Raw(b"%d" % number)))
 
         await asyncio.gather(*(keeping(number) for number in range(50)))
         found = await records.get("one")
     assert found is not None
-    assert found.once == {str(number): number for number in range(50)}
+    assert found.journal.once == {str(number): Raw(b"%d" % number) for number in range(50)}
 
 
 async def test_a_finished_task_makes_room_for_another_of_its_caller(kind: str) -> None:

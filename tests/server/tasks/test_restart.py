@@ -18,9 +18,10 @@ from tests.server.tasks.records import make_record
 from tests.server.tasks.talk import CORE, EXTENSION, FORMS, TaskPeer, at_workshop, opened, serving, workshop
 from tests.support import run_async
 from trunkline import Context, Server
-from trunkline.extensions import CallerFacts, TaskOptions, TaskRecord
+from trunkline.extensions import TaskOptions
 from trunkline.protocol.caller import Principal
 from trunkline.server.tasks.leases import Leases
+from trunkline.server.tasks.record import CallerFacts, TaskRecord
 from trunkline.server.tasks.records import TaskRecords
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine

@@ -11,6 +11,7 @@ from tests.server.tasks.records import make_record
 from tests.server.tasks.talk import CORE, EXTENSION, FORMS, Gate, at_workshop, opened, serving
 from trunkline import Context, Server
 from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
+from trunkline.protocol.limits import Limits
 from trunkline.server.tasks.record import finish
 from trunkline.server.tasks.wire import core_task, extension_task
 
@@ -146,3 +147,26 @@ async def test_answers_are_bounded_by_the_memory_for_tasks() -> None:
     assert [each["data"]["limit"] for each in refused] == ["memory_bytes"] * 3
     assert state["status"] == "input_required"
     assert outcome["content"][0]["text"] == "red"
+
+
+async def test_the_journal_of_a_task_has_the_limits_of_every_call() -> None:
+    server = Server("s", limits=Limits(journal_entries=2, journal_bytes=1000))
+
+    @server.tool(task=True)
+    async def work(ctx: Context) -> str:
+        colour = (await ctx.elicit("Colour?", str, key="colour")).data
+        await ctx.once("page", lambda: "x")
+        await ctx.once("another", lambda: "y")
+        return colour or ""
+
+    async with opened(server, EXTENSION, ASKS) as peer:
+        id = await peer.start("work")
+        await peer.question(id)
+        large = {"taskId": id, "inputResponses": {"colour": accept("x" * 3000)}}
+        refused = (await peer.peer.request("tasks/update", large))["error"]
+        waiting = await peer.get(id)
+        await peer.answer(id, "colour", accept("red"))
+        ended = await peer.until(id, "failed")
+    assert (refused["code"], refused["message"]) == (-32602, "The responses of this call are too large to keep.")
+    assert waiting["status"] == "input_required"
+    assert "more than 2" in ended["error"]["message"]

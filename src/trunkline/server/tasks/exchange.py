@@ -1,4 +1,4 @@
-"""The exchange of a call that may become a task, the elicitor of a task, and what keeps a call alive that is none.
+"""The exchange of a call that may become a task, the channel of a task, and what keeps a call alive that is none.
 
 While the caller waits, a ``TaskExchange`` is the exchange of its request: notifications and requests to the caller are
 sent as in any call. Once the call is a task, there is soon no request to answer: progress and log messages become the
@@ -11,30 +11,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
-import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.errors import ConnectionLost
+from trunkline.protocol.channel import Channel, RequestStore, RequestToClient
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.jsonrpc import Outbound
 from trunkline.protocol.request_validation import ValidatedRequest
-from trunkline.protocol.serving import ElicitorState, RequestStore
-from trunkline.server.elicitors import (
-    Elicitor,
-    OnceResults,
-    ReplayElicitor,
-    RequestElicitor,
-    RequestToClient,
-    call_function,
-    default_key,
-    embed_request,
-)
-from trunkline.server.tasks.record import Question
+from trunkline.server.channels import JournalChannel, call_function
+from trunkline.server.journal import OpenJournal, default_key, make_question
 from trunkline.transports.link import Link, Receiver
 
 if TYPE_CHECKING:
@@ -42,7 +31,7 @@ if TYPE_CHECKING:
     from trunkline.server.tasks.run import Run
     from trunkline.timers import TimerHandle
 
-__all__ = ["KeepAlive", "TaskElicitor", "TaskExchange", "UnconnectedLink"]
+__all__ = ["KeepAlive", "TaskChannel", "TaskExchange", "UnconnectedLink"]
 
 P = ParamSpec("P")
 _SILENCE_SECONDS = 10.0  # Shorter than the shortest timeouts of known clients.
@@ -71,7 +60,7 @@ class UnconnectedLink(Link):
 class TaskExchange(Exchange):
     """The exchange of a call that may become a task."""
 
-    __slots__ = ("_elicitor", "_origin", "_run", "_sent", "detached", "reports_status")
+    __slots__ = ("_channel", "_origin", "_run", "_sent", "detached", "reports_status")
 
     may_become_task = True
 
@@ -79,7 +68,7 @@ class TaskExchange(Exchange):
         """Create the exchange of a task that runs again, so that no caller waits."""
         self._run = run
         self._origin: Exchange | None = None
-        self._elicitor: ElicitorState | None = None
+        self._channel: Channel | None = None
         #: Unanswered requests to the caller; created on first use.
         self._sent: set[asyncio.Future[Raw]] | None = None
         self.connection = connection
@@ -101,7 +90,7 @@ class TaskExchange(Exchange):
         made.detached = made.reports_status = False
         return made
 
-    def detach(self, connection: Connection, elicitor: TaskElicitor | None) -> None:
+    def detach(self, connection: Connection, channel: TaskChannel | None) -> None:
         """Continue as a task; the service sends the response to the caller."""
         self.detached = self.reports_status = True
         if self._sent and self.connection.link.ends_with_response:
@@ -109,24 +98,24 @@ class TaskExchange(Exchange):
             for sent in self._sent:
                 sent.cancel()
         self.connection = connection
-        self._elicitor = elicitor
+        self._channel = channel
 
     @property
-    def elicitor(self) -> ElicitorState | None:
-        """Sends requests to the caller; created on first use, since most tasks send none."""
+    def channel(self) -> Channel | None:
+        """The channel of the request while its caller waits, then that of the task, created on first use."""
         if self._origin is not None and not self.detached:
-            return self._origin.elicitor
-        if self._elicitor is None:
-            self._elicitor = TaskElicitor(self._run, self, answers={}, once=OnceResults({}))
-        return self._elicitor
+            return self._origin.channel
+        if self._channel is None:
+            self._channel = TaskChannel(self._run, OpenJournal())
+        return self._channel
 
-    @elicitor.setter
-    def elicitor(self, elicitor: ElicitorState | None) -> None:
+    @channel.setter
+    def channel(self, channel: Channel | None) -> None:
         if self._origin is None or self.detached:
-            self._elicitor = elicitor
+            self._channel = channel
         else:
             # The service that waits for the call takes the requests to send from there.
-            self._origin.elicitor = elicitor
+            self._origin.channel = channel
 
     @property
     def open(self) -> bool:
@@ -140,14 +129,13 @@ class TaskExchange(Exchange):
 
     def notify(self, method: str, params: Any) -> bool:
         """Send a notification, or turn it into the status of the task."""
-        if self._origin is None or self.detached:
-            is_status = self._run.report(method, params)
-            # In a handshake revision the session has it already.
-            return (not self.admitted.caller.revision.handshake and self._send(method, params)) or is_status
+        if self.detached:
+            assert self.channel is not None
+            return self.channel.notify(method, params)
         self._run.note(method, params)
-        return self._send(method, params)
+        return self.send(method, params)
 
-    def _send(self, method: str, params: Any) -> bool:
+    def send(self, method: str, params: Any) -> bool:
         """Send a notification with the request; return False if there is none, or it is answered."""
         # A caller without a progress token gets no progress while it waits.
         if self._origin is None or getattr(params, "progress_token", None) == "":
@@ -159,7 +147,7 @@ class TaskExchange(Exchange):
         self._run.set_status(message)
 
     async def request(self, method: str, params: Any, *, timeouts: Timeouts) -> Raw:
-        """Send the caller a request, unless the call is a task: questions of tasks go through the elicitor.
+        """Send the caller a request, unless the call is a task: questions of tasks go through the channel.
 
         Raises:
             ConnectionLost: the call is a task, or became one and the answer cannot arrive.
@@ -183,111 +171,60 @@ class TaskExchange(Exchange):
         return self.detached or await self._run.become_task()
 
 
-class TaskElicitor(Elicitor):
-    """Asks the caller of a task: the handler waits for each answer, and runs once."""
+class TaskChannel(JournalChannel):
+    """Asks the caller of a task: questions are stored with the task, and the handler waits for each answer."""
 
-    round: ClassVar[int] = 0
-    nonce: ClassVar[str | None] = None
-    interrupted: ClassVar[bool] = False
-    #: Notifications become the status of the task; sending one twice does no harm.
-    replaying: ClassVar[bool] = False
+    __slots__ = ("_run",)
 
-    def __init__(
-        self,
-        run: Run,
-        exchange: TaskExchange,
-        *,
-        answers: dict[str, tuple[str, Raw]],
-        once: OnceResults,
-        seen: dict[str, int] | None = None,
-    ) -> None:
-        """Start with the answers and results of rounds before the call became a task, or of earlier runs."""
+    exchange: TaskExchange
+
+    def __init__(self, run: Run, journal: OpenJournal) -> None:
+        """Start with the journal of the rounds before the call became a task, or of earlier runs."""
+        super().__init__(run.exchange, journal)
         self._run = run
-        self._exchange = exchange
-        self._answers = dict(answers)
-        self._once = once
-        #: The names of the requests of this run; their keys are different in later runs.
-        self._names = {_numbered(key, number) for key, last in (seen or {}).items() for number in range(1, last + 1)}
-
-    @classmethod
-    def after(cls, run: Run, exchange: TaskExchange) -> TaskElicitor:
-        """Continue with the answers and results of the request's elicitor."""
-        before = exchange.elicitor
-        if isinstance(before, RequestElicitor | ReplayElicitor):
-            answers, once, seen = before.hand_over()
-            return cls(run, exchange, answers=answers, once=once, seen=seen)
-        return cls(run, exchange, answers={}, once=OnceResults({}))
-
-    @property
-    def once_results(self) -> dict[str, Any]:
-        """The results of ``once`` by key, as plain data; other results are not stored for another process."""
-        found = {}
-        for key, value in self._once.results.items():
-            with suppress(TypeError):
-                found[key] = msgspec.to_builtins(value)
-        return found
-
-    @property
-    def answers(self) -> dict[str, tuple[str, Raw]]:
-        """The digest and the answer of each answered question, by key."""
-        return dict(self._answers)
-
-    async def input_required(self) -> t.InputRequiredResult:
-        """Never called: a task is not interrupted to send its questions."""
-        raise RuntimeError("the questions of a task are not sent in its result")
 
     async def ask(self, request: RequestToClient) -> Raw:
         """Return the answer of an earlier run, or ask and wait."""
-        question, digest = embed_request(request, self._exchange.admitted.caller.revision)
+        question = make_question(request, self.exchange.admitted.caller.revision)
         # A question whose answer was invalid is asked again under another name.
-        name = request.name = self._name(request.key or default_key(request, digest))
-        recorded = self._recorded(name, digest)
-        if recorded is not None:
-            return recorded
-        return await self._run.ask(self._key(name), Question(question, digest))
+        name = request.name = self.journal.name(request.key or default_key(request.method, question.digest))
+        # Asked in an earlier run, or before the call was a task.
+        for attempt in range(1, self._run.attempts + 1):
+            answer = self.journal.answer_to(_attempt_key(name, attempt), question.digest)
+            if answer is not None:
+                return answer
+        return await self._run.ask(self._key(name), question)
+
+    def notify(self, method: str, params: Any) -> bool:
+        """Turn a notification into the status of the task; while its caller waits, send it, too."""
+        is_status = self._run.report(method, params)
+        # In a handshake revision the session has it already.
+        is_stateless = not self.exchange.admitted.caller.revision.handshake
+        return (is_stateless and self.exchange.send(method, params)) or is_status
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function unless an earlier run did; its result is stored with the task."""
 
         async def call() -> Any:
-            value = msgspec.to_builtins(await call_function(function, args, kwargs))
-            await self._run.keep_once(key, value)
+            value, encoded = self.journal.encode_once(key, await call_function(function, args, kwargs))
+            await self._run.keep_once(key, encoded)
             return value
 
-        return await self._once.do(key, call)
-
-    def did(self, key: str) -> bool:
-        """Return True if a function was called under this key."""
-        return key in self._once.results
-
-    def _recorded(self, name: str, digest: str) -> Raw | None:
-        """Return the answer to the same question in an earlier run, or before the call was a task."""
-        for number in range(1, self._run.attempts + 1):
-            key = name if number == 1 else f"{name}.{number}"
-            if key in self._answers and self._answers[key][0] == digest:
-                return self._answers[key][1]
-        return None
-
-    def _name(self, key: str) -> str:
-        """Return a name that is unique in this run, and the same in every run of the handler."""
-        number = 1
-        while (name := _numbered(key, number)) in self._names:
-            number += 1
-        self._names.add(name)
-        return name
+        return await self.journal.do_once(key, call)
 
     def _key(self, name: str) -> str:
         """Return the key of a question; the specification: a key is unique over the lifetime of a task."""
-        attempts, used = self._run.attempts, self._run.used_keys | set(self._answers)
-        key = name if attempts == 1 else f"{name}.{attempts}"
+        used = self._run.used_keys | self.journal.answers.keys()
+        key = _attempt_key(name, self._run.attempts)
         while key in used:
             # A handler may choose any key, also one that we would generate for a later run.
             key += "+"
         return key
 
 
-def _numbered(key: str, number: int) -> str:
-    return key if number == 1 else f"{key}-{number}"
+def _attempt_key(name: str, attempt: int) -> str:
+    """Return the key of a question of one run: those of a task that ran before are used up."""
+    return name if attempt == 1 else f"{name}.{attempt}"
 
 
 class KeepAlive:

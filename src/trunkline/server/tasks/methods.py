@@ -22,15 +22,15 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import InvalidParams, LinkError, MethodNotFound, RequestFailed
+from trunkline.protocol.channel import RequestToClient
 from trunkline.protocol.extensions import TASKS, require_extension
 from trunkline.protocol.methods import decode_params, embedded_requests, requests_to_client
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import related
+from trunkline.server.channels import channel_for
 from trunkline.server.dispatch import ServerConnection
-from trunkline.server.elicitors import RequestToClient
 from trunkline.server.tasks.other_workers import News
 from trunkline.server.tasks.record import (
-    Question,
     TaskRecord,
     answer_questions,
     finish,
@@ -128,8 +128,8 @@ def _check_answers(record: TaskRecord, answers: dict[str, Raw]) -> None:
     """
     rows = embedded_requests(record.caller.caller().revision)
     for key, raw in answers.items():
-        question = record.questions.get(key)
-        row = None if question is None else rows.get(question.request.method)
+        request = record.requests.get(key)
+        row = None if request is None else rows.get(request.method)
         if row is not None:
             try:
                 msgspec.json.decode(raw, type=row.result)
@@ -141,18 +141,18 @@ async def answer(tasks: Tasks, id: str, answers: dict[str, Raw]) -> None:
     """Store answers to questions of a task, and deliver them to the handler if it runs here."""
     run = tasks.runs.get(id)
     before = await tasks.records.get(id) if run is None else run.record
-    given = {key: raw for key, raw in answers.items() if before is not None and key in before.questions}
-    if not given:
+    wanted = {key: raw for key, raw in answers.items() if before is not None and key in before.requests}
+    if not wanted:
         return
     now = tasks.now()
     if run is None:
-        await tasks.records.update(id, lambda record: answer_questions(record, given, now))
+        await tasks.records.update(id, lambda record: answer_questions(record, wanted, now))
         return
-    after = await tasks.change(run, lambda record: answer_questions(record, given, now))
-    for key in given:
+    after = await tasks.change(run, lambda record: answer_questions(record, wanted, now))
+    for key in wanted:
         # Deliver what was stored: another answer may have come first, or the task may have ended.
-        if after is not None and not after.finished and key in after.answers:
-            run.answer(key, after.answers[key][1])
+        if after is not None and not after.finished and key in after.journal.answers:
+            run.answer(key, after.journal.answers[key][1])
 
 
 async def _cancel(tasks: Tasks, record: TaskRecord) -> tuple[TaskRecord, bool]:
@@ -209,32 +209,32 @@ async def _follow(
         if run is None:
             pause = news.interval(max(record.poll, _MIN_POLL_SECONDS))
             pause = pause if left is None else min(pause, left)
-            if record.questions:
+            if record.requests:
                 await _relay_elsewhere(tasks, record, exchange, pause, news)
             else:
                 await asyncio.wait((changed,), timeout=pause)
-        elif questions := run.questions:
-            await _relay(tasks, run, exchange, *next(iter(questions.items())))
+        elif requests := run.unasked:
+            await _relay(tasks, run, exchange, *next(iter(requests.items())))
         else:
             await asyncio.wait((changed,), timeout=left)
 
 
-async def _relay(tasks: Tasks, run: Run, exchange: Exchange, key: str, question: Question) -> None:
+async def _relay(tasks: Tasks, run: Run, exchange: Exchange, key: str, embedded: t.InputRequest) -> None:
     """Ask a question of a task on a request of its caller."""
     assert run.record is not None
-    request = _request(exchange, run.record.id, key, question)
+    request = _request(exchange, run.record.id, key, embedded)
     if request is None:
-        return run.answer(key, RequestFailed(f"The client's revision has no {question.request.method}"))
-    await _ask(tasks, run, key, tasks.server.elicitor_for(exchange).ask(request))
+        return run.answer(key, RequestFailed(f"The client's revision has no {embedded.method}"))
+    await _ask(tasks, run, key, channel_for(exchange).ask(request))
 
 
-def _request(exchange: Exchange, id: str, key: str, question: Question) -> RequestToClient | None:
+def _request(exchange: Exchange, id: str, key: str, embedded: t.InputRequest) -> RequestToClient | None:
     """Return a question of a task as a request in the caller's revision; None if the revision has no such method."""
-    method, revision = question.request.method, exchange.admitted.caller.revision
+    method, revision = embedded.method, exchange.admitted.caller.revision
     rows = requests_to_client(revision) if revision.handshake else embedded_requests(revision)
     if method not in rows:
         return None
-    params = decode_params(rows[method], question.request.params)
+    params = decode_params(rows[method], embedded.params)
     if _is_core(exchange):
         params = replace(params, meta=Raw(msgspec.json.encode(related(id))))
     return RequestToClient(method, params, key)
@@ -245,17 +245,17 @@ async def _relay_elsewhere(tasks: Tasks, record: TaskRecord, exchange: Exchange,
 
     The answer is stored, and the worker that runs the task is told of it.
     """
-    key, question = next(iter(record.questions.items()))
-    request = _request(exchange, record.id, key, question)
+    key, embedded = next(iter(record.requests.items()))
+    request = _request(exchange, record.id, key, embedded)
     now = tasks.now
     if request is not None:
-        asking = asyncio.get_running_loop().create_task(tasks.server.elicitor_for(exchange).ask(request))
+        asking = asyncio.get_running_loop().create_task(channel_for(exchange).ask(request))
         changed = news.next_change()
         try:
-            while key in record.questions and not asking.done():
+            while key in record.requests and not asking.done():
                 await asyncio.wait((asking, changed), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 changed = news.next_change()
-                record = await tasks.records.get(record.id) or replace(record, questions={})
+                record = await tasks.records.get(record.id) or replace(record, requests={})
             if asking.done():
                 await answer(tasks, record.id, {key: await asking})
             return
@@ -307,23 +307,23 @@ def _relay_unasked(tasks: Tasks, run: Run) -> None:
         return
     if not subscriber.connection.link.delivers_requests:
         return
-    for key, question in run.questions.items():
+    for key, request in run.unasked.items():
         run.claimed.add(key)
-        tasks.spawn(_relay_on_connection(tasks, run, subscriber, key, question))
+        tasks.spawn(_relay_on_connection(tasks, run, subscriber, key, request))
 
 
 async def _relay_on_connection(
-    tasks: Tasks, run: Run, subscriber: ServerConnection, key: str, question: Question
+    tasks: Tasks, run: Run, subscriber: ServerConnection, key: str, request: t.InputRequest
 ) -> None:
     connection, record = subscriber.connection, run.record
     assert connection is not None
     assert record is not None
-    row = requests_to_client(record.caller.caller().revision)[question.request.method]
-    params = replace(decode_params(row, question.request.params), meta=Raw(msgspec.json.encode(related(record.id))))
+    row = requests_to_client(record.caller.caller().revision)[request.method]
+    params = replace(decode_params(row, request.params), meta=Raw(msgspec.json.encode(related(record.id))))
     timeouts = Timeouts(idle=None, total=tasks.server.limits.ask_seconds)
     # If the connection is lost, the client may reconnect and fetch the result.
     with suppress(LinkError):
-        await _ask(tasks, run, key, connection.request(question.request.method, params, timeouts=timeouts))
+        await _ask(tasks, run, key, connection.request(request.method, params, timeouts=timeouts))
 
 
 # --- the list ---------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from trunkline.connection import Exchange
 from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.protocol.methods import decode_params, requests_to_server
 from trunkline.protocol.request_validation import ValidatedRequest
-from trunkline.server.elicitors import OnceResults
-from trunkline.server.tasks.exchange import TaskElicitor, TaskExchange
+from trunkline.server.journal import OpenJournal
+from trunkline.server.tasks.exchange import TaskChannel, TaskExchange
 from trunkline.server.tasks.leases import LEFT, Leases
 from trunkline.server.tasks.record import TaskRecord, add_question
 from trunkline.server.tasks.records import TaskRecords, runner_channel, when_reachable
@@ -184,7 +184,7 @@ class OtherWorkers:
             run.owns(stored)
             and not stored.finished
             and not run.missing_from(stored)
-            and not any(map(run.awaits, (*stored.answers, *stored.withdrawn)))
+            and not any(map(run.awaits, (*stored.journal.answers, *stored.withdrawn)))
         ):
             return
 
@@ -199,7 +199,7 @@ class OtherWorkers:
             return
         if record.finished:
             run.cancel()
-        for key, (_, raw) in record.answers.items():
+        for key, (_, raw) in record.journal.answers.items():
             run.answer(key, raw)
         for key in record.withdrawn:
             run.answer(key, RequestFailed("The client could not answer the question"))
@@ -250,8 +250,7 @@ class OtherWorkers:
         run = Run(tasks, lambda exchange: _call_again(tasks, exchange, params), caller.session)
         run.record = record
         run.exchange = TaskExchange(run, ValidatedRequest(caller, row, params), record.params, tasks.connection())
-        once = OnceResults(dict(record.once))
-        run.exchange.elicitor = TaskElicitor(run, run.exchange, answers=record.answers, once=once)
+        run.exchange.channel = TaskChannel(run, OpenJournal(record.journal))
         tasks.resume(run)
 
 

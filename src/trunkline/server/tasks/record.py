@@ -1,7 +1,7 @@
 """The record of a task, and the changes that it can undergo.
 
 A record holds everything that another process needs to answer for the task or to run it again: the call, its caller,
-its state, the questions it waits for, and the results of ``once``. Records are frozen; a change is a function that
+its state, the questions it waits for, and its journal. Records are frozen; a change is a function that
 returns the next one, so that it can be applied to whatever is stored by then. This module has no clock and no I/O.
 """
 
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.protocol.caller import Caller, Origin, Principal, Session
+from trunkline.protocol.channel import Question
 from trunkline.protocol.revisions import NEWEST, Feature, find_revision
 from trunkline.protocol.tasks import FINISHED
+from trunkline.server.journal import Journal
 
 __all__ = [
     "CallerFacts",
     "Change",
-    "Question",
     "TaskRecord",
     "add_question",
     "answer_questions",
@@ -33,6 +33,10 @@ __all__ = [
     "start_again",
     "withdraw_question",
 ]
+
+
+#: The journal of a task that never asked anything.
+NO_JOURNAL = Journal()
 
 
 class CallerFacts(Struct, frozen=True):
@@ -81,13 +85,6 @@ def _has_core_tasks(revision: str) -> bool:
     return Feature.CORE_TASKS in (find_revision(revision) or NEWEST).features
 
 
-class Question(Struct, frozen=True):
-    """A request to the caller whose answer a task waits for, and its digest."""
-
-    request: t.InputRequest
-    digest: str
-
-
 class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A snapshot of a task; times are wall time in seconds."""
 
@@ -113,12 +110,11 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Whether the result has ``isError``; stored here so that the result need not be decoded for that.
     is_error: bool = False
     error: t.ErrorObject | None = None
-    questions: dict[str, Question] = field(default_factory=dict)
-    #: The digest and the answer of each answered question, by key.
-    answers: dict[str, tuple[str, Raw]] = field(default_factory=dict)
+    #: The open questions by key, as clients fetch them; the journal has their digests.
+    requests: dict[str, t.InputRequest] = field(default_factory=dict)
+    journal: Journal = NO_JOURNAL
     #: The keys of withdrawn questions.
     withdrawn: list[str] = field(default_factory=list)
-    once: dict[str, Any] = field(default_factory=dict)
     #: The number of times it was started, and the runner that runs it.
     attempts: int = 1
     runner: str = ""
@@ -137,8 +133,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def size(self) -> int:
         """The approximate size in bytes."""
         result = 0 if self.result is None else memoryview(self.result).nbytes
-        answers = sum(memoryview(raw).nbytes for _, raw in self.answers.values()) if self.answers else 0
-        return memoryview(self.params).nbytes + result + answers
+        return memoryview(self.params).nbytes + result + self.journal.size
 
     @property
     def used_keys(self) -> set[str]:
@@ -146,7 +141,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         The specification: a key is unique over the lifetime of a task.
         """
-        return {*self.questions, *self.answers, *self.withdrawn}
+        return {*self.requests, *self.journal.answers, *self.withdrawn}
 
 
 #: Returns the changed record; returning the same one changes nothing.
@@ -179,47 +174,55 @@ def finish(
         is_error=is_error,
         error=error,
         message=message or record.message,
-        questions={},
-        withdrawn=[*record.withdrawn, *record.questions],
+        **_without_questions(record),
     )
+
+
+def _without_questions(record: TaskRecord) -> dict[str, Any]:
+    """Return the members of a record whose open questions are withdrawn."""
+    if not record.requests:
+        return {}
+    journal = record.journal.withdraw(record.requests)
+    return {"requests": {}, "journal": journal, "withdrawn": [*record.withdrawn, *record.requests]}
 
 
 def add_question(record: TaskRecord, key: str, question: Question, now: float) -> TaskRecord:
     """Return a record with one more open question; one that was asked before is not asked again."""
-    if record.finished or key in record.answers or key in record.withdrawn:
+    if record.finished or key in record.journal.answers or key in record.withdrawn:
         return record
-    questions = {**record.questions, key: question}
-    return replace(record, status="input_required", updated=now, questions=questions)
+    return replace(
+        record,
+        status="input_required",
+        updated=now,
+        requests={**record.requests, key: question.request},
+        journal=record.journal.ask(key, question.digest),
+    )
 
 
 def answer_questions(record: TaskRecord, answers: dict[str, Raw], now: float) -> TaskRecord:
     """Return a record with the answers to its open questions; others are ignored, as the specification recommends."""
-    given = {key: raw for key, raw in answers.items() if key in record.questions}
-    if record.finished or not given:
-        return record
-    left = {key: each for key, each in record.questions.items() if key not in given}
-    answered = {key: (record.questions[key].digest, raw) for key, raw in given.items()}
-    return replace(
-        record,
-        status="input_required" if left else "working",
-        updated=now,
-        questions=left,
-        answers={**record.answers, **answered},
-    )
+    journal = record.journal.answer(answers)
+    return record if record.finished or journal is record.journal else _with_open(record, journal, now)
 
 
 def withdraw_question(record: TaskRecord, key: str, now: float) -> TaskRecord:
     """Return a record without an open question, when its handler no longer waits for the answer."""
-    if record.finished or key not in record.questions:
+    if record.finished or key not in record.requests:
         return record
-    left = {each: question for each, question in record.questions.items() if each != key}
-    status: t.TaskStatus = "input_required" if left else "working"
-    return replace(record, status=status, updated=now, questions=left, withdrawn=[*record.withdrawn, key])
+    after = _with_open(record, record.journal.withdraw([key]), now)
+    return replace(after, withdrawn=[*record.withdrawn, key])
 
 
-def keep_once(record: TaskRecord, key: str, value: Any) -> TaskRecord:
-    """Return a record with the result of a ``once`` call, as plain data."""
-    return record if record.finished else replace(record, once={**record.once, key: msgspec.to_builtins(value)})
+def _with_open(record: TaskRecord, journal: Journal, now: float) -> TaskRecord:
+    """Return a record with only those open questions that its new journal has."""
+    requests = {key: request for key, request in record.requests.items() if key in journal.asked}
+    status: t.TaskStatus = "input_required" if requests else "working"
+    return replace(record, status=status, updated=now, requests=requests, journal=journal)
+
+
+def keep_once(record: TaskRecord, key: str, result: Raw) -> TaskRecord:
+    """Return a record with the result of a ``once`` call, as JSON."""
+    return record if record.finished else replace(record, journal=record.journal.keep_once(key, result))
 
 
 def start_again(record: TaskRecord, runner: str, now: float) -> TaskRecord:
@@ -232,8 +235,7 @@ def start_again(record: TaskRecord, runner: str, now: float) -> TaskRecord:
             record,
             status="working",
             updated=now,
-            questions={},
-            withdrawn=[*record.withdrawn, *record.questions],
+            **_without_questions(record),
             attempts=record.attempts + 1,
             runner=runner,
         )

@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.errors import StoreUnavailable, TooManyRequests
+from trunkline.protocol.limits import Limits
 from trunkline.server.tasks.record import Change, TaskRecord
 from trunkline.store.interface import (
     Delete,
@@ -116,6 +117,7 @@ class TaskRecords:
         limits: TaskLimits | None = None,
         shared: bool = True,
         connect: Callable[[], Awaitable[object]] | None = None,
+        journal_limits: Limits | None = None,
     ) -> None:
         """Use a store, which its owner closes; ``now`` returns wall time. Without a seal, nothing is encrypted.
 
@@ -131,6 +133,7 @@ class TaskRecords:
         self.held: dict[str, HeldTask] = {}
         self.limits: TaskLimits = limits or TaskLimits()
         self._seal = seal
+        self._journal_limits = journal_limits or Limits()
         #: In memory what runs is there for as long as its process: it need not be written again, nor looked for.
         self._unfinished_seconds = _UNFINISHED_SECONDS if self.shared else inf
         self._most_unfinished = IndexLimits(members=self.limits.per_caller)
@@ -186,6 +189,7 @@ class TaskRecords:
 
         Raises:
             TooManyRequests: it needs more memory than is allowed, and the task is not finished.
+            InvalidParams: its journal would be too large.
         """
         held = self.held.get(id)
         if held is not None and held.data:
@@ -286,6 +290,8 @@ class TaskRecords:
     async def _changed(self, before: TaskRecord, data: bytes, change: Change) -> TaskRecord | None:
         """Apply a change to a record as it was read; None if it has changed since."""
         after = change(before)
+        if after.journal is not before.journal:
+            after.journal.check_size(self._journal_limits)
         if after is before:
             if after.finished:
                 self.held.pop(after.id, None)
@@ -338,7 +344,7 @@ class TaskRecords:
         if self.shared:
             for runner in {before.runner, after.runner} - {self.runner}:
                 steps.append(Publish(runner_channel(runner), id.encode()))
-            if after.status != before.status or after.questions != before.questions or after.runner != before.runner:
+            if after.status != before.status or after.requests != before.requests or after.runner != before.runner:
                 steps.append(Publish(_channel(id), b""))
         return steps
 

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import InvalidParams, LinkError, RequestFailed
+from trunkline.protocol.channel import RequestToClient
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.tasks import FINISHED, from_milliseconds
-from trunkline.server.elicitors import Elicitor, RequestToClient
+from trunkline.server.channels import LiveChannel
 
 __all__ = ["ask_as_task"]
 
@@ -28,8 +29,7 @@ _CANCEL_SECONDS = 5.0  # Timeout for the request that cancels an abandoned task.
 
 
 async def ask_as_task(
-    elicitor: Elicitor,
-    exchange: Exchange,
+    channel: LiveChannel,
     request: RequestToClient,
     *,
     limits: Limits,
@@ -43,12 +43,12 @@ async def ask_as_task(
     """
     wanted = t.TaskMetadata(ttl=int(limits.ask_seconds * 1000))
     request.params = replace(request.params, task=wanted)
-    raw = await elicitor.ask(request)
+    raw = await channel.ask(request)
     if "task" not in _decode(raw, dict[str, Raw]):
         # A client may still answer directly; the official everything server accepts that too.
         return raw
     task = _decode(raw, t.CreateTaskResult).task
-    timeouts = Timeouts(idle=None, total=limits.ask_seconds)
+    exchange, timeouts = channel.exchange, Timeouts(idle=None, total=limits.ask_seconds)
     report = on_state or (lambda state: None)
     report(task)
     try:

@@ -16,12 +16,15 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import MissingCapability, RequestFailed
 from trunkline.protocol.caller import required_capabilities
+from trunkline.protocol.channel import Question
 from trunkline.protocol.tasks import progress_text, status_line
+from trunkline.server.channels import JournalChannel
 from trunkline.server.dispatch import error_for_caller
-from trunkline.server.tasks.exchange import TaskElicitor, TaskExchange
+from trunkline.server.journal import Journal
+from trunkline.server.tasks.exchange import TaskChannel, TaskExchange
 from trunkline.server.tasks.record import (
+    NO_JOURNAL,
     Change,
-    Question,
     TaskRecord,
     add_question,
     finish,
@@ -210,17 +213,17 @@ class Run:
     async def _add_question(self, key: str, question: Question) -> None:
         tasks = self._tasks
         after = await tasks.change_patiently(self, lambda record: add_question(record, key, question, tasks.now()))
-        if after is not None and key in after.answers:
+        if after is not None and key in after.journal.answers:
             # It was added by an attempt that seemed to fail, and another process has answered it since.
-            self.answer(key, after.answers[key][1])
+            self.answer(key, after.journal.answers[key][1])
 
     async def _withdraw(self, key: str) -> None:
         await self._tasks.change_patiently(self, lambda record: withdraw_question(record, key, self._tasks.now()))
 
-    async def keep_once(self, key: str, value: Any) -> None:
+    async def keep_once(self, key: str, result: Raw) -> None:
         """Store the result of ``once`` with the task."""
         await self._when_stored()
-        await self._tasks.change_patiently(self, lambda record: keep_once(record, key, value))
+        await self._tasks.change_patiently(self, lambda record: keep_once(record, key, result))
 
     async def become_task(self) -> bool:
         """Turn the call into a task and wait until it is stored; return False if that is not possible."""
@@ -246,14 +249,12 @@ class Run:
 
     # --- what happens to it -------------------------------------------------------------------------------------------
 
-    def detach(self) -> TaskElicitor | None:
-        """Continue as a task: from now on the handler cannot use the caller's request.
-
-        Return the answers and ``once`` results so far; None if there are none.
-        """
-        elicitor = None if self.exchange.elicitor is None else TaskElicitor.after(self, self.exchange)
-        self.exchange.detach(self._tasks.connection(), elicitor)
-        return elicitor
+    def detach(self) -> Journal:
+        """Continue as a task: from now on the handler cannot use the caller's request. Return its journal so far."""
+        before = self.exchange.channel
+        channel = TaskChannel(self, before.journal) if isinstance(before, JournalChannel) else None
+        self.exchange.detach(self._tasks.connection(), channel)
+        return NO_JOURNAL if channel is None else channel.journal.record()
 
     async def _when_stored(self) -> None:
         if self.stored is not None:
@@ -276,11 +277,11 @@ class Run:
         return bool(self._waiting)
 
     @property
-    def questions(self) -> dict[str, Question]:
-        """The questions that are not asked on any request of the caller yet."""
+    def unasked(self) -> dict[str, t.InputRequest]:
+        """The open questions that are not asked on any request of the caller yet."""
         if self.record is None:
             return {}
-        return {key: each for key, each in self.record.questions.items() if key not in self.claimed}
+        return {key: request for key, request in self.record.requests.items() if key not in self.claimed}
 
     def answer(self, key: str, answer: Raw | Exception) -> None:
         """Deliver the answer to a question, or the reason why there is none."""

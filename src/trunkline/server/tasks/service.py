@@ -22,16 +22,17 @@ import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
 from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.channel import RequestStore
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
-from trunkline.protocol.serving import RequestStore
 from trunkline.protocol.tasks import from_milliseconds
+from trunkline.server.channels import InputRequiredChannel
 from trunkline.server.dispatch import ServerConnection
-from trunkline.server.elicitors import ReplayElicitor
+from trunkline.server.journal import Journal
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
-from trunkline.server.tasks.exchange import KeepAlive, TaskElicitor, TaskExchange, UnconnectedLink
+from trunkline.server.tasks.exchange import KeepAlive, TaskExchange, UnconnectedLink
 from trunkline.server.tasks.other_workers import OtherWorkers, Watchers
 from trunkline.server.tasks.record import CallerFacts, Change, TaskRecord, finish, owner_of
 from trunkline.server.tasks.records import TaskLimits, TaskRecords, when_reachable
@@ -216,8 +217,8 @@ class Tasks:
             # On the request itself: this progress must not become the status of the task.
             with KeepAlive(self.server, exchange):
                 await asyncio.wait((job, run.wants_task), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                elicitor = exchange.elicitor
-                if not job.done() and isinstance(elicitor, ReplayElicitor) and elicitor.asking:
+                channel = exchange.channel
+                if not job.done() and isinstance(channel, InputRequiredChannel) and channel.asking:
                     # Its questions are about to be sent, and the next round starts the handler again.
                     await asyncio.wait((job,))
         except asyncio.CancelledError:
@@ -320,7 +321,7 @@ class Tasks:
         options: TaskOptions,
         exchange: Exchange,
         params: t.CallToolRequestParams,
-        elicitor: TaskElicitor | None,
+        journal: Journal,
         *,
         ttl: float | None = None,
     ) -> TaskRecord:
@@ -338,8 +339,7 @@ class Tasks:
             poll_grows=options.poll is None,
             retry=options.retry,
             params=exchange.params or Raw(b"{}"),
-            answers={} if elicitor is None else elicitor.answers,
-            once={} if elicitor is None else elicitor.once_results,
+            journal=journal,
             runner=self.records.runner,
         )
 
@@ -387,7 +387,7 @@ class Tasks:
                 run.supersede()
                 return None
             run.record = after
-            if after.status != before.status or after.questions != before.questions:
+            if after.status != before.status or after.requests != before.requests:
                 self.announce(after, run)
         run.wake()
         return after
@@ -425,7 +425,7 @@ class Tasks:
             if not record.finished or run.announced or record.updated - record.created >= FIRST_POLL:
                 params = t.TaskStatusNotificationParams(**core_task(self.latest(record), self.now()))
                 run.announced = self._notify_session(run.session, "notifications/tasks/status", params)
-            if record.questions:
+            if record.requests:
                 from trunkline.server.tasks.methods import relay_directly
 
                 relay_directly(self, run)
@@ -511,6 +511,7 @@ class Tasks:
             limits=self.limits,
             shared=state.is_shared,
             connect=state.ready,
+            journal_limits=self.server.limits,
         )
         self.watchers = Watchers(self.records)
         self._others = OtherWorkers(self, self.records, self.settings.lease)

@@ -43,9 +43,7 @@ def extension_task(record: TaskRecord, now: float, *, created: bool = False) -> 
         status_message=record.message,
         result=None if created or record.status != "completed" else record.result,
         error=None if created or record.status != "failed" else record.error,
-        input_requests=None
-        if created or not record.questions
-        else {key: each.request for key, each in record.questions.items()},
+        input_requests=None if created or not record.requests else record.requests,
     )
 
 
@@ -57,7 +55,7 @@ def task_notification(
     Of two changes in quick succession the first notice may read the state after the second. ``sent`` has what the
     stream was told of each task.
     """
-    told = (record.updated, record.status, record.message, tuple(record.questions))
+    told = (record.updated, record.status, record.message, tuple(record.requests))
     if sent.get(record.id) == told:
         return None
     sent[record.id] = told
