@@ -269,7 +269,7 @@ faults-all: $(VENV)/.installed-dev ## twenty seeds of it in a row
 		$(BIN)/python -m tests.faults --seed $$seed || exit 1; done
 
 kill-tasks: $(VENV)/.installed-dev ## kill a server fifty times in the middle of its tasks, and count what became of them; TIMES=n, SEED=n, BACKEND=redis
-	@$(BIN)/python -m tests.extensions.tasks.kill --times $(TIMES) --seed $(SEED) --backend $(BACKEND)
+	@$(BIN)/python -m tests.server.tasks.kill --times $(TIMES) --seed $(SEED) --backend $(BACKEND)
 
 simulate: $(VENV)/.installed-dev ## run several workers in a deterministic simulation, from a seed on; RUNS=n, SEED=n
 	@$(BIN)/python -m tests.simulation --runs $(RUNS) --seed $(SEED)

@@ -25,9 +25,9 @@ import msgspec
 from msgspec import Raw
 
 from trunkline import Client, Server
-from trunkline.extensions import CallerFacts, TaskLimits, TaskRecord, TaskSettings
-from trunkline.extensions.tasks.record import finish
-from trunkline.extensions.tasks.records import TaskRecords
+from trunkline.extensions import TaskLimits, TaskSettings
+from trunkline.server.tasks.record import CallerFacts, TaskRecord, finish
+from trunkline.server.tasks.records import TaskRecords
 
 ROUNDS = 15
 CALLS = 400
@@ -89,7 +89,7 @@ async def creating(revision: str, engine: str, options: dict[str, Any]) -> None:
                 if engine == "memory":
                     await asyncio.sleep(0)
                 else:
-                    await asyncio.wait([run.job for run in runs.values()])
+                    await asyncio.wait([run.job for run in runs.values() if run.job is not None])
             return handle.id
 
         async def read() -> None:

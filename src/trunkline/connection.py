@@ -24,8 +24,8 @@ from trunkline.errors import (
     RequestTimeout,
 )
 from trunkline.pending_requests import PendingRequest, PendingRequests, Timeouts, copy_error, response_error
-from trunkline.protocol import serving
 from trunkline.protocol.caller import Origin, Session, required_capabilities
+from trunkline.protocol.channel import Channel, RequestStore
 from trunkline.protocol.jsonrpc import (
     Batch,
     BatchReply,
@@ -45,6 +45,7 @@ from trunkline.protocol.peer import (
     ResponseReceived,
     ResponseUnreadable,
 )
+from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.protocol.traffic import TrafficObserver
 from trunkline.service import ErrorReply, Service, TaskFactory, error_reply, task_factory
 from trunkline.timers import Timers
@@ -63,12 +64,12 @@ _BURST = 64
 class Exchange:
     """One request being served, with the connection that it came from."""
 
-    __slots__ = ("_batch", "_work", "admitted", "connection", "elicitor", "id", "method", "params", "store", "task")
+    __slots__ = ("_batch", "_work", "admitted", "channel", "connection", "id", "method", "params", "store", "task")
 
     #: Whether the call may become a task, is one, and is continued by the next process.
     may_become_task = reports_status = suspended = False
     #: The validated request; set once by the service, and absent until then.
-    admitted: serving.ValidatedRequest
+    admitted: ValidatedRequest
 
     def __init__(self, connection: Connection, request: Request, batch: BatchReply | None) -> None:
         """Create the exchange of a request that was just received."""
@@ -76,9 +77,9 @@ class Exchange:
         self.id: RequestId = request.id
         self.method: str = request.method
         self.params: Raw | None = request.params
-        #: Sends requests back to the caller while its request is served; created for the first of them.
-        self.elicitor: serving.ElicitorState | None = None
-        self.store: serving.RequestStore | None = None
+        #: Asks and notifies the caller while its request is served; created on first use.
+        self.channel: Channel | None = None
+        self.store: RequestStore | None = None
         self.task: asyncio.Task[None] | None = None
         self._batch = batch
         self._work: Coroutine[Any, Any, Any] | None = None  # Produces the result; None once the task awaits it.

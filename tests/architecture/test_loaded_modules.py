@@ -113,6 +113,10 @@ def test_a_stdio_server_loads_only_its_own_part_of_the_package(ended: Ended) -> 
     assert ended.parts("trunkline.") <= set(OWN)
 
 
+def test_a_server_without_tasks_loads_no_module_of_tasks(ended: Ended) -> None:
+    assert "tasks" not in ended.parts("trunkline.server.") | ended.parts("trunkline.protocol.")
+
+
 def test_a_stdio_server_loads_no_other_transport(ended: Ended) -> None:
     assert ended.parts("trunkline.transports.") <= set(OWN_TRANSPORTS)
 

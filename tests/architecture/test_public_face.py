@@ -243,7 +243,6 @@ INTERNAL = frozenset(
             for method in (
                 *(
                     "call_mounted",
-                    "elicitor_for",
                     "handles",
                     "notification_received",
                     "pool",

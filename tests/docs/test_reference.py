@@ -28,8 +28,8 @@ REFERENCE = ROOT / "docs" / "reference"
 #: Members of a server or a client that are called by the package itself.
 INNER = {
     *("acquire_lifespans", "answered", "call_in_middleware", "call_mounted", "capabilities", "check_apps"),
-    *("discovered", "draining", "elicitor_for", "handles", "has_shared_store", "initialized", "lifespan_value"),
-    *("metrics", "notification_received", "pool", "put_page", "read", "release", "resume", "seal", "state"),
+    *("discovered", "draining", "handles", "has_shared_store", "initialized", "lifespan_value"),
+    *("metrics", "notification_received", "pool", "put_page", "read", "release", "seal", "state"),
     *("telemetry", "timers"),
 }
 

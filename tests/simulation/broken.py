@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from tests.simulation.redis_twin import RedisTwin
-from trunkline.extensions.tasks import leases, record
-from trunkline.extensions.tasks.leases import Leases
 from trunkline.server.request_state import StateKeeper
 from trunkline.server.shared_sessions import SharedServerAcceptor
+from trunkline.server.tasks import leases, record
+from trunkline.server.tasks.leases import Leases
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.redis import RedisEngine
 from trunkline.transports.http.server.shared import endpoint, sessions, turns, worker

@@ -15,7 +15,6 @@ import pytest
 
 from tests.transports.loops import LOOPS, run_on
 from trunkline.client.targets import _InProcessLink
-from trunkline.extensions.tasks.exchange import UnconnectedLink
 from trunkline.host.upstreams.broker.messages import Welcome
 from trunkline.host.upstreams.broker.multiplexer import LocalParticipant, Multiplexer
 from trunkline.host.upstreams.broker.worker import BrokeredLink
@@ -23,6 +22,7 @@ from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from trunkline.server.tasks.exchange import UnconnectedLink
 from trunkline.testing.link_check import check_link, check_link_members
 from trunkline.testing.recordings import Recorder, Recording, _Player
 from trunkline.transports.http.client.headers import HeaderBuilder

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ProgressCallback,
         StateCallback,
     )
+    from trunkline.client.tasks.client import TaskHandle, TaskState
     from trunkline.client.tool_cache import CallResult
     from trunkline.errors import (
         AuthRequired,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         ServerExited,
         ToolError,
     )
-    from trunkline.extensions.tasks.client import TaskHandle, TaskState
     from trunkline.keywords import ServerNotification
     from trunkline.protocol.limits import Limits
     from trunkline.timers import Clock, TimerHandle
@@ -102,7 +102,7 @@ if not TYPE_CHECKING:
                 "ServerExited",
                 "ToolError",
             ),
-            "trunkline.extensions.tasks.client": ("TaskHandle", "TaskState"),
+            "trunkline.client.tasks.client": ("TaskHandle", "TaskState"),
             "trunkline.protocol.limits": ("Limits",),
             "trunkline.timers": ("Clock", "TimerHandle"),
         },

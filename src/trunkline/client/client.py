@@ -39,8 +39,8 @@ from trunkline.protocol.methods import METHODS, notifications_to_server
 from trunkline.types import ProgressNotificationParams
 
 if TYPE_CHECKING:
+    from trunkline.client.tasks.client import ClientTasks, TaskHandle, TaskState
     from trunkline.extensions.apps.reading import AppPage
-    from trunkline.extensions.tasks.client import ClientTasks, TaskHandle, TaskState
 
 __all__ = ["Client", "completion_argument"]
 
@@ -248,7 +248,7 @@ class Client(SkillMethods):
     def _tasks(self) -> ClientTasks:
         """The tasks of this client; the extension is imported on first use."""
         if self._task_client is None:
-            from trunkline.extensions.tasks.client import ClientTasks
+            from trunkline.client.tasks.client import ClientTasks
 
             self._task_client = ClientTasks(self, self._core)
         return self._task_client

@@ -48,7 +48,7 @@ from trunkline.transports.link import Link
 from trunkline.types import InputRequest, InputRequiredResult, RequestId
 
 if TYPE_CHECKING:
-    from trunkline.extensions.tasks.receiver import ReceivedTasks
+    from trunkline.client.tasks.receiver import ReceivedTasks
 
 __all__ = ["ClientSession", "SessionOwner", "encode", "sleep"]
 
@@ -353,7 +353,7 @@ class ClientSession:
     def _tasks(self) -> ReceivedTasks:
         """Return the tasks that the server has requested; the extension is imported on first use."""
         if self._received_tasks is None:
-            from trunkline.extensions.tasks.receiver import ReceivedTasks
+            from trunkline.client.tasks.receiver import ReceivedTasks
 
             self._received_tasks = ReceivedTasks(self._answer)
             self.connection.cleanup = self._stop_tasks

@@ -1,6 +1,7 @@
 """Extensions of the protocol: the API to define one, and the extensions included in Trunkline.
 
-Each folder is an extension. Server and client import it on first use, and know only its interface.
+Each folder is an extension. Server and client import it on first use, and know only its interface. Tasks, which one
+revision has in its core, are part of server and client.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from typing import TYPE_CHECKING
 from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from trunkline.client.tasks.client import TaskHandle, TaskState
     from trunkline.extensions.apps.content_security import content_security_policy, frame_permissions
     from trunkline.extensions.apps.declarations import AppCsp, AppDeclaration
     from trunkline.extensions.apps.reading import AppPage
     from trunkline.extensions.skills.loading import LoadedSkill
-    from trunkline.extensions.tasks.client import TaskHandle, TaskState
-    from trunkline.extensions.tasks.record import CallerFacts, Question, TaskRecord
-    from trunkline.extensions.tasks.records import TaskLimits
     from trunkline.protocol.extension_definition import Extension, ExtensionMethod, ExtensionNotification, ResultKind
     from trunkline.protocol.extensions import APPS, SKILLS, TASKS
     from trunkline.server.task_options import TaskOptions, TaskSettings
+    from trunkline.server.tasks.records import TaskLimits
 
 __all__ = [
     "APPS",
@@ -28,17 +28,14 @@ __all__ = [
     "AppCsp",
     "AppDeclaration",
     "AppPage",
-    "CallerFacts",
     "Extension",
     "ExtensionMethod",
     "ExtensionNotification",
     "LoadedSkill",
-    "Question",
     "ResultKind",
     "TaskHandle",
     "TaskLimits",
     "TaskOptions",
-    "TaskRecord",
     "TaskSettings",
     "TaskState",
     "content_security_policy",
@@ -53,9 +50,8 @@ if not TYPE_CHECKING:
             "trunkline.extensions.apps.declarations": ("AppCsp", "AppDeclaration"),
             "trunkline.extensions.apps.reading": ("AppPage",),
             "trunkline.extensions.skills.loading": ("LoadedSkill",),
-            "trunkline.extensions.tasks.client": ("TaskHandle", "TaskState"),
-            "trunkline.extensions.tasks.record": ("CallerFacts", "Question", "TaskRecord"),
-            "trunkline.extensions.tasks.records": ("TaskLimits",),
+            "trunkline.client.tasks.client": ("TaskHandle", "TaskState"),
+            "trunkline.server.tasks.records": ("TaskLimits",),
             "trunkline.protocol.extension_definition": (
                 "Extension",
                 "ExtensionMethod",

@@ -45,6 +45,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state_bytes: int = 64 * 1024
     #: Lifetime of sealed request state since its last round.
     state_seconds: float = 900.0
+    #: Open questions, answers and results of `ctx.once` that are kept for one call, sealed or with its task.
+    journal_entries: int = 1024
+    #: Bytes of the answers and the results of `ctx.once` that are kept for one call.
+    journal_bytes: int = 16 * 1024 * 1024
     #: Handles that are stored at once.
     handles: int = 10_000
     #: Bytes of all values behind stored handles.

@@ -81,7 +81,7 @@ class BlockingContext(BaseContext):
         return BlockingHandle(self._wait(create_handle(self._server, self._exchange, value, **given)), self)
 
     async def _did(self, key: str) -> bool:
-        return self._server.elicitor_for(self._exchange).did(key)
+        return self._channel().did(key)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's event loop and wait for it, unless the request ends first."""

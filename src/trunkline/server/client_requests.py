@@ -19,10 +19,11 @@ from msgspec import Raw, Struct
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, LocalProtocolError, MissingCapability
+from trunkline.protocol.channel import Channel, RequestToClient
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.methods import embedded_requests, requests_to_client
 from trunkline.protocol.revisions import Feature
-from trunkline.server.elicitors import Elicitor, RequestElicitor, RequestToClient, decode_response
+from trunkline.server.channels import LiveChannel, channel_for, decode_response
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -157,12 +158,12 @@ async def elicit(
     from trunkline.server.elicitation_forms import form_schema
     from trunkline.server.validation_errors import InvalidValue
 
-    elicitor = _require_elicitor(server, exchange, "elicitation/create", "elicitation.form")
+    channel = _require_channel(exchange, "elicitation/create", "elicitation.form")
     schema, read = form_schema(kind)
     params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
     request = RequestToClient("elicitation/create", params, key)
     while True:
-        raw = await _ask(server, exchange, elicitor, request, task=task)
+        raw = await _ask(server, channel, request, task=task)
         answer = decode_response(raw, t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
             return _not_accepted(answer.action)
@@ -188,7 +189,7 @@ async def elicit_url(
     key: str | None,
 ) -> ElicitationResult[None]:
     """Ask the user to open a URL, and wait until ``done`` returns True."""
-    elicitor = _require_elicitor(server, exchange, "elicitation/create", "elicitation.url")
+    channel = _require_channel(exchange, "elicitation/create", "elicitation.url")
     if not url[:8].lower().startswith(("https://", "http://")):
         raise LocalProtocolError(f"elicit_url needs an http or https URL, not {url[:40]!r}")
     handshake = exchange.admitted.caller.revision.handshake
@@ -197,7 +198,7 @@ async def elicit_url(
     params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=name)
     request = RequestToClient("elicitation/create", params, key)
     while True:
-        answer = decode_response(await elicitor.ask(request), t.ElicitResult, "elicitation/create")
+        answer = decode_response(await channel.ask(request), t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
             return _not_accepted(answer.action)
         if done is None:
@@ -233,7 +234,7 @@ async def sample(
 ) -> SamplingResult:
     """Ask the client's model for a message."""
     needs = "sampling.tools" if tools or tool_choice else "sampling"
-    elicitor = _require_elicitor(server, exchange, "sampling/createMessage", needs)
+    channel = _require_channel(exchange, "sampling/createMessage", needs)
     given = [messages] if isinstance(messages, str | t.SamplingMessage) else list(messages)
     converted = [_sampling_message(each) for each in given]
     _check_tool_results(converted)
@@ -250,23 +251,23 @@ async def sample(
         tool_choice=t.ToolChoice(mode=tool_choice) if isinstance(tool_choice, str) else tool_choice,
     )
     request = RequestToClient("sampling/createMessage", params, key)
-    raw = await _ask(server, exchange, elicitor, request, task=task)
+    raw = await _ask(server, channel, request, task=task)
     return SamplingResult(decode_response(raw, t.CreateMessageResult, request.method))
 
 
 async def list_roots(server: Server, exchange: Exchange, *, key: str | None) -> list[t.Root]:
     """Ask the client for its roots."""
-    elicitor = _require_elicitor(server, exchange, "roots/list", "roots")
+    channel = _require_channel(exchange, "roots/list", "roots")
     request = RequestToClient("roots/list", t.RequestParams(), key)
-    result = decode_response(await elicitor.ask(request), t.ListRootsResult, request.method)
+    result = decode_response(await channel.ask(request), t.ListRootsResult, request.method)
     for root in result.roots:
         if not root.uri.startswith("file://"):
             raise InvalidParams(f"Invalid params: a root must have a file:// URI, not {root.uri[:40]!r}")
     return result.roots
 
 
-def _require_elicitor(server: Server, exchange: Exchange, method: str, capability: str) -> Elicitor:
-    """Return the elicitor of an exchange, if the request may be sent here.
+def _require_channel(exchange: Exchange, method: str, capability: str) -> Channel:
+    """Return the channel of an exchange, if the request may be sent here.
 
     Raises:
         LocalProtocolError: the method being served does not allow requests to the caller.
@@ -296,23 +297,22 @@ def _require_elicitor(server: Server, exchange: Exchange, method: str, capabilit
         raise MissingCapability(
             f"The client did not declare the capability {capability!r}, which {method} needs", capability=capability
         )
-    return server.elicitor_for(exchange)
+    return channel_for(exchange)
 
 
-async def _ask(
-    server: Server, exchange: Exchange, elicitor: Elicitor, request: RequestToClient, *, task: RunAsTask
-) -> Raw:
+async def _ask(server: Server, channel: Channel, request: RequestToClient, *, task: RunAsTask) -> Raw:
     """Send a request; as a task if that is requested and the client supports it."""
-    caller = exchange.admitted.caller
-    wanted = f"tasks.requests.{request.method.replace('/', '.')}"
     # Questions of a server's task are fetched by the client.
-    direct = isinstance(elicitor, RequestElicitor)
-    if not (task and direct and Feature.CORE_TASKS in caller.revision.features and caller.supports(wanted)):
-        return await elicitor.ask(request)
-    from trunkline.extensions.tasks.requester import ask_as_task
+    if not task or not isinstance(channel, LiveChannel):
+        return await channel.ask(request)
+    caller = channel.exchange.admitted.caller
+    wanted = f"tasks.requests.{request.method.replace('/', '.')}"
+    if Feature.CORE_TASKS not in caller.revision.features or not caller.supports(wanted):
+        return await channel.ask(request)
+    from trunkline.server.tasks.requester import ask_as_task
 
     on_state = task if callable(task) else None
-    return await ask_as_task(elicitor, exchange, request, limits=server.limits, on_state=on_state)
+    return await ask_as_task(channel, request, limits=server.limits, on_state=on_state)
 
 
 def _new_elicitation_id(given: str | None) -> str:

@@ -15,9 +15,8 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.protocol.caller import Principal, Session
-from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.channel import Channel, RequestStore
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.serving import RequestStore
 from trunkline.server.client_view import ClientView
 from trunkline.server.scopes import check_scopes
 
@@ -165,8 +164,8 @@ class BaseContext:
     @property
     def round(self) -> int:
         """The number of earlier rounds of this call, each of which ended with requests to the caller."""
-        elicitor = self._exchange.elicitor
-        return 0 if elicitor is None else elicitor.round
+        channel = self._exchange.channel
+        return 0 if channel is None else channel.round
 
     def get_state(self, key: str) -> Any:
         """Return the value that ``set_state`` stored during this request; None if there is none."""
@@ -182,15 +181,16 @@ class BaseContext:
         return self._exchange.store
 
     def _notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
-        elicitor = self._exchange.elicitor
-        # Notifications of an earlier round of this call are not sent again.
-        if elicitor is None or not elicitor.replaying:
-            self._exchange.notify(method, self._adapted(params))
+        self._channel().notify(method, params)
 
-    def _adapted(self, params: Any) -> Any:
-        """Return params in the form of the caller's revision; a call that may become a task adapts them later."""
-        exchange = self._exchange
-        return params if exchange.may_become_task else adapt_params(params, exchange.admitted.caller.revision)
+    def _channel(self) -> Channel:
+        """Return the channel to the caller, created on first use: most handlers neither ask nor notify."""
+        channel = self._exchange.channel
+        if channel is None:
+            from trunkline.server.channels import channel_for
+
+            channel = channel_for(self._exchange)
+        return channel
 
     def _progress_token(self) -> t.ProgressToken | None:
         meta = self._exchange.admitted.params.meta
@@ -479,7 +479,7 @@ class Context(BaseContext):
         what must not be repeated then. If the connection breaks before the result of a round arrives, the client may
         start over, so the guarantee is at least once in that case.
         """
-        return await self._server.elicitor_for(self._exchange).once(key, function, *args, **kwargs)
+        return await self._channel().once(key, function, *args, **kwargs)
 
     async def continue_as_task(self) -> bool:
         """Answer the caller with a task now, and continue in the background; return True if that was possible.

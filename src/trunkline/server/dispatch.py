@@ -254,7 +254,9 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
             data={"method": exchange.method},
         )
     if admitted.row.input_required and (params.request_state is not None or params.input_responses):
-        await server.resume(exchange)
+        from trunkline.server.channels import resume_call
+
+        await resume_call(exchange)
     route = server.handlers[exchange.method]
     try:
         if server.calls_directly:
@@ -264,11 +266,11 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
     except asyncio.CancelledError:
         if not _awaits_input(exchange):
             raise
-        # The elicitor cancelled the handler so that its requests to the caller can be sent.
+        # The channel cancelled the handler so that its requests to the caller can be sent.
         assert exchange.task is not None
         exchange.task.uncancel()
-        assert exchange.elicitor is not None
-        result = await exchange.elicitor.input_required()
+        assert exchange.channel is not None
+        result = await exchange.channel.input_required()
     except RequestFailed:
         raise
     except Exception as error:
@@ -281,9 +283,9 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         # Raised by middleware: a result that the model reads, as from the tool itself.
         result = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
     else:
-        if exchange.elicitor is not None and _awaits_input(exchange):
+        if exchange.channel is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
-            result = await exchange.elicitor.input_required()
+            result = await exchange.channel.input_required()
     return adapt_result(result, admitted.caller.revision, server.stamp)
 
 
@@ -308,7 +310,7 @@ def _raise_with_traceback(exchange: Exchange, error: Exception) -> None:
 
 def _awaits_input(exchange: Exchange) -> bool:
     """Return whether the handler was cancelled to send its requests; one that ends before needs no input."""
-    return exchange.elicitor is not None and exchange.elicitor.interrupted and exchange.open
+    return exchange.channel is not None and exchange.channel.interrupted and exchange.open
 
 
 def root_server(exchange: Exchange) -> Server:

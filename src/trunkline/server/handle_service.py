@@ -23,10 +23,10 @@ from msgspec import Raw, Struct
 
 from trunkline.connection import Exchange
 from trunkline.errors import HandleConflict, InvalidHandle
+from trunkline.protocol.channel import RequestStore
 from trunkline.protocol.seal import InvalidSeal, sealed_length
-from trunkline.protocol.serving import RequestStore
+from trunkline.server.channels import caller_identity, channel_for
 from trunkline.server.dispatch import root_server
-from trunkline.server.elicitors import caller_identity
 from trunkline.server.handle_records import HandleRecord, HandleRecords, StoredHandle
 from trunkline.server.handle_values import PREFIX_CHARACTERS, ValueCodec, codec_of, is_immutable
 from trunkline.server.handles import BlockingHandle, Handle
@@ -296,7 +296,7 @@ async def create_handle(
         _warn_if_unused(root, codec)
         return created.id
 
-    text = await server.elicitor_for(exchange).once(_once_key(exchange, key), create)
+    text = await channel_for(exchange).once(_once_key(exchange, key), create)
     # If it is not new, an earlier round created it, and its value may have changed since.
     return created or await root.handles.open(text, codec, identity=identity)
 

@@ -1,10 +1,10 @@
 """Request state: the state of a call between its rounds, sealed so that the client can neither read nor change it.
 
-The state is sealed with its expiry and its binding (method, params, principal). The caller gets the same error for any
-invalid state; the log has the reason. State that is too large to send is kept in the store of the server, and only its
-sealed name is sent. Whether a state that may be used once was used before is known only there, so such a call fails
-while the store cannot be reached. This module knows nothing of handlers and requests to the caller; clock and
-randomness are passed in.
+The state is the journal of the call, sealed with its expiry and its binding (method, params, principal). The caller
+gets the same error for any invalid state; the log has the reason. State that is too large to send is kept in the store
+of the server, and only its sealed name is sent. Whether a state that may be used once was used before is known only
+there, so such a call fails while the store cannot be reached. This module knows nothing of handlers and requests to the
+caller; clock and randomness are passed in.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct
 
 from trunkline.errors import InvalidParams, StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
+from trunkline.server.journal import Journal, message_digest
 
 if TYPE_CHECKING:
     from trunkline.store.interface import Store
@@ -48,17 +49,12 @@ class StateBinding(Struct, frozen=True, array_like=True):
     principal: str | None
 
 
-class RoundState(Struct, array_like=True):
+class RoundState(Struct, frozen=True, array_like=True):
     """The state of a call at the end of a round."""
 
     #: The number of rounds so far.
     round: int = 0
-    #: The digest of each request that is sent to the caller, by its key.
-    asked: dict[str, str] = field(default_factory=dict)
-    #: The digest of each request that was answered, and the response as it arrived, by its key.
-    answers: dict[str, tuple[str, Raw]] = field(default_factory=dict)
-    #: The results of ``once`` as JSON, by key.
-    once: dict[str, Any] = field(default_factory=dict)
+    journal: Journal = Journal()
     #: Unique for every sealed state; created by the seal if empty.
     nonce: str = ""
 
@@ -92,8 +88,8 @@ class StateSeal:
         Raises:
             InvalidParams: the state is too large to be kept.
             StoreUnavailable: it is too large to send, and cannot be stored now.
-            TypeError: a result of ``once`` has no JSON form.
         """
+        state.journal.check_size(self._limits)
         if not state.nonce:
             state = msgspec.structs.replace(state, nonce=await self.keeper.new_nonce())
         until = self._now() + self._limits.state_seconds
@@ -227,15 +223,10 @@ class StateKeeper:
 
 def request_digest(method: str, params: bytes | Raw | None) -> str:
     """Return the digest of a request, the same in all rounds of a call and for any order of its members."""
-    from hashlib import blake2b
-
     value = None if params is None else msgspec.json.decode(params)
     if isinstance(value, dict):
         value = {name: member for name, member in value.items() if name not in _PER_ROUND_MEMBERS}
-    digest = blake2b(method.encode(), digest_size=32)
-    digest.update(b"\x00")
-    digest.update(msgspec.json.encode(value, order="sorted"))
-    return digest.hexdigest()
+    return message_digest(method, msgspec.json.encode(value, order="sorted"))
 
 
 def _decode(plain: bytes, kind: object) -> Any:

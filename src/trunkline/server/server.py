@@ -26,10 +26,10 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import METHODS, capability_needed, notifications_to_client
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.request_validation import ServerProfile, make_server_profile
-from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES, REVISIONS, Feature, Revision
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES, REVISIONS, Revision
 from trunkline.server import handlers
 from trunkline.server.components import ComponentRegistry
-from trunkline.server.dispatch import ServerConnection, root_server
+from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import MethodHandler, make_handlers, read_resource
 from trunkline.server.listing import Listing
 from trunkline.server.server_options import (
@@ -49,13 +49,12 @@ if TYPE_CHECKING:
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
-    from trunkline.server.elicitors import Elicitor
     from trunkline.server.handle_service import HandleService
     from trunkline.server.http import AsgiOptions, HttpOptions, ServerAcceptor
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
-    from trunkline.server.task_options import TaskService
+    from trunkline.server.tasks.service import Tasks
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
     from trunkline.store.server_store import ServerStore
@@ -161,7 +160,7 @@ class Server(ComponentRegistry):
                 register_extension(self, extension)
         self._task_settings = options.get("tasks")
         #: Runs calls as tasks; created when the first tool with ``task=`` is registered.
-        self.tasks: TaskService | None = None
+        self.tasks: Tasks | None = None
         if (skills := options.get("skills")) is not None:
             from trunkline.server.skill_options import skill_folders
 
@@ -388,22 +387,6 @@ class Server(ComponentRegistry):
             check_middleware_result(result, exchange.method)
         return result
 
-    def elicitor_for(self, exchange: Exchange) -> Elicitor:
-        """Return what sends requests to the caller of an exchange, in the way of its revision."""
-        from trunkline.server.elicitors import ReplayElicitor, RequestElicitor
-
-        found = exchange.elicitor
-        if found is not None:
-            return found  # type: ignore[return-value]  # an isinstance check of a protocol is slow
-        # The server of the connection resumes the call, so it seals the state, also for a server mounted in it.
-        root = root_server(exchange)
-        if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            elicitor: RequestElicitor | ReplayElicitor = ReplayElicitor(exchange, root.seal, root.limits)
-        else:
-            elicitor = RequestElicitor(exchange, root.limits)
-        exchange.elicitor = elicitor
-        return elicitor
-
     async def _perform_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> t.CallToolResult:
         """Repeat the validated tool call of a task whose process died."""
         from trunkline.server.tools import perform_tool
@@ -413,19 +396,13 @@ class Server(ComponentRegistry):
             raise RequestFailed(f"The server no longer has the tool {params.name!r}")
         return await perform_tool(self, tool, exchange, params)
 
-    async def resume(self, exchange: Exchange) -> None:
-        """Resume a call that ended with requests to its caller in an earlier round."""
-        if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            from trunkline.server.elicitors import ReplayElicitor
-
-            exchange.elicitor = await ReplayElicitor.resume(exchange, self.seal, self.limits)
-
-    def _use_tasks(self) -> TaskService:
+    def _use_tasks(self) -> Tasks:
         """Return the task service, created on first use."""
         if self.tasks is None:
-            from trunkline.server.task_options import load_tasks, task_settings
+            from trunkline.server.task_options import task_settings
+            from trunkline.server.tasks.service import make_service
 
-            self.tasks = load_tasks(self, task_settings(self._task_settings))
+            self.tasks = make_service(self, task_settings(self._task_settings))
         return self.tasks
 
     def _task_tools(self) -> Mapping[str, Definition]:

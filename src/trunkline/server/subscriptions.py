@@ -24,7 +24,7 @@ from trunkline.protocol.caller import Session
 from trunkline.protocol.jsonrpc import Notification, encode
 
 if TYPE_CHECKING:
-    from trunkline.server.task_options import TaskService
+    from trunkline.server.tasks.service import Tasks
     from trunkline.types.json_values import JsonInput
 
 __all__ = [
@@ -265,7 +265,7 @@ async def serve_subscription(
     *,
     wanted: t.SubscriptionFilter,
     max_pending: int,
-    tasks: TaskService | None = None,
+    tasks: Tasks | None = None,
 ) -> t.SubscriptionsListenResult:
     """Acknowledge a subscription and send notifications until the client cancels it or the server ends it."""
     if wanted.task_ids is not None:

@@ -344,7 +344,7 @@ class ToolDefinition:
 
     async def _spend(self, exchange: Exchange) -> None:
         """Mark the sealed state of a resumed call as used, so that it cannot be used again."""
-        nonce = None if exchange.elicitor is None else exchange.elicitor.nonce
+        nonce = None if exchange.channel is None else exchange.channel.nonce
         if nonce is None:
             return
         from trunkline.server.dispatch import root_server

@@ -168,7 +168,7 @@ async def test_a_job_goes_on_when_its_client_leaves_and_comes_back(client: str, 
 async def test_a_held_call_of_a_slow_tool_is_kept_alive_while_its_server_is_silent(
     client: str, server: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline.extensions.tasks.exchange._SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("trunkline.server.tasks.exchange._SILENCE_SECONDS", 0.05)
     sites = Sites(client, "plain", tmp_path)
     async with sites.on_stage() as stage, sites.connect(stage) as peer:
         site, caller = sites.caller(Cell(client, "plain", server, kind), peer)

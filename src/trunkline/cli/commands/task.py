@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trunkline.cli.client_session import CommandContext
     from trunkline.cli.exit_codes import Exit
     from trunkline.client.client import Client
-    from trunkline.extensions.tasks.client import TaskHandle
+    from trunkline.client.tasks.client import TaskHandle
 
 __all__ = ["check_keeps_running", "command", "show_started"]
 

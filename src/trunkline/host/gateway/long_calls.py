@@ -70,7 +70,7 @@ class LongCalls:
         Raises:
             RequestFailed: it is not; the server may or may not have executed it.
         """
-        if exchange.elicitor is None or not any(map(exchange.elicitor.did, TASK_KEYS)):
+        if exchange.channel is None or not any(map(exchange.channel.did, TASK_KEYS)):
             raise RequestFailed("The gateway was restarted while the call was running; call the tool again")
 
     def goes_on(self, session: Session | None) -> bool:

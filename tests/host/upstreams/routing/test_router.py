@@ -14,6 +14,7 @@ from tests.host.gateway.support import FRONTS, NEW, OLD, fronted, on_stage, serv
 from tests.host.supervised import scripted
 from trunkline import RequestFailed, Server
 from trunkline.protocol.limits import Limits
+from trunkline.server.request_state import RoundState, StateBinding
 
 FORM = {"mode": "form", "message": "Name?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -33,10 +34,11 @@ class Scripted:
         self.server.add_tool(nothing)
         self.server.handlers["tools/call"] = self.answer
         # Its state is written down, too, and was never sealed.
-        self.server.resume = self.resume  # type: ignore[method-assign]
+        self.server._seal = self  # type: ignore[assignment]
 
-    async def resume(self, exchange: Any) -> None:
-        """Open no state."""
+    async def open(self, text: str, *, binding: StateBinding) -> RoundState:
+        """Return an empty state for any text."""
+        return RoundState()
 
     async def answer(self, exchange: Any, params: t.CallToolRequestParams) -> Any:
         """Give the next answer."""

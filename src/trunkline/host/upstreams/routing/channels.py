@@ -20,19 +20,20 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidRequest, LocalProtocolError, RemoteProtocolError, UrlElicitationRequired
-from trunkline.extensions.tasks.exchange import TaskExchange
-from trunkline.extensions.tasks.wire import progress_text
 from trunkline.host.config.model import ServerEntry, ServerSettings
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
 from trunkline.protocol.apps import APP_SETTINGS, declares_apps
 from trunkline.protocol.caller import supports
+from trunkline.protocol.channel import RequestToClient
 from trunkline.protocol.extensions import APPS, declared_extension
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature, uses_handshake
+from trunkline.protocol.tasks import progress_text
 from trunkline.protocol.trace_context import trace_members
-from trunkline.server.elicitors import RequestToClient
+from trunkline.server.channels import channel_for
 from trunkline.server.server import Server
+from trunkline.server.tasks.exchange import TaskExchange
 
 __all__ = [
     "GATEWAYS",
@@ -300,8 +301,8 @@ class GatewayChannel:
     @property
     def left(self) -> bool:
         """Whether the request ended with questions."""
-        elicitor = self._exchange.elicitor
-        return elicitor is not None and elicitor.interrupted
+        channel = self._exchange.channel
+        return channel is not None and channel.interrupted
 
     @property
     def suspended(self) -> bool:
@@ -376,15 +377,15 @@ class GatewayChannel:
         if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
             # This revision requires an elicitation id; the server may not have sent one.
             params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
-        return await self._server.elicitor_for(self._exchange).ask(RequestToClient(method, params, key))
+        return await channel_for(self._exchange).ask(RequestToClient(method, params, key))
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
         """Call a function once in all rounds of the request."""
-        return await self._server.elicitor_for(self._exchange).once(key, function)
+        return await channel_for(self._exchange).once(key, function)
 
     def did(self, key: str) -> bool:
         """Return True if an earlier round did it."""
-        return self._exchange.elicitor is not None and self._exchange.elicitor.did(key)
+        return self._exchange.channel is not None and self._exchange.channel.did(key)
 
 
 class LocalChannel:

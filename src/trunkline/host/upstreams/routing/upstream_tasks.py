@@ -21,8 +21,8 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.request_handlers import ExtensionResult
 from trunkline.errors import LinkError, RemoteProtocolError, RequestFailed, RequestTimeout, request_failed
-from trunkline.extensions.tasks.wire import StatusProgress, from_milliseconds, is_progress
 from trunkline.host.upstreams.routing.channels import CallerChannel, TaskProgress
+from trunkline.protocol.tasks import StatusProgress, from_milliseconds, is_progress
 
 __all__ = ["TASK_KEYS", "AskAll", "call_core_task", "follow_task", "is_task", "send_or_withdraw", "task_id"]
 

@@ -1,0 +1,424 @@
+"""The tasks of a server in its store: a record each, its places in the indexes, and an entry in a queue while it runs.
+
+All three change in one commit, so that they never differ. A record is changed only by compare-and-set, and by any
+worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). Indexes count the tasks of
+all workers and list those of an owner. Where others can read the store, records and status messages are sealed: they
+have the arguments, answers and results of calls.
+
+This module runs nothing and knows neither requests nor connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.errors import StoreUnavailable, TooManyRequests
+from trunkline.protocol.limits import Limits
+from trunkline.server.tasks.record import Change, TaskRecord
+from trunkline.store.interface import (
+    Delete,
+    Enqueue,
+    Finish,
+    FullIndex,
+    Index,
+    IndexLimits,
+    Publish,
+    Put,
+    Step,
+    Store,
+    Subscription,
+)
+
+if TYPE_CHECKING:
+    from trunkline.protocol.seal import Seal
+
+__all__ = ["QUEUE", "HeldTask", "TaskLimits", "TaskRecords", "runner_channel", "when_reachable"]
+
+log = logging.getLogger("trunkline")
+
+T = TypeVar("T")
+#: How long an unfinished task is kept if no worker runs at all, and a task that is kept for ever.
+_UNFINISHED_SECONDS, _FOREVER_SECONDS = 30 * 24 * 3600.0, 10 * 366 * 24 * 3600.0
+#: The status message of a task is of no use after a day without another.
+_MESSAGE_SECONDS = 24 * 3600.0
+#: Attempts to change a record that others change at the same time; one worker makes its changes in turn.
+_ATTEMPTS = 100
+#: Seconds between two attempts to reach the store; doubled after each, up to the second.
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+#: How long a change of a task waits to be stored: longer than outages that are repaired, but not for ever.
+_PATIENCE_SECONDS = 24 * 3600.0
+#: Longer than any id that we make; an id comes from the client.
+_MAX_ID = 200
+#: The queue of the unfinished tasks, and the index of all tasks.
+QUEUE, _ALL = "tasks", "tasks"
+_ANY = IndexLimits()
+_LIMITS = ("per_caller", "total", "memory_bytes")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(TaskRecord).decode
+
+
+class TaskLimits(Struct, frozen=True, kw_only=True):
+    """Limits for the tasks that a server stores."""
+
+    #: Unfinished tasks of one caller; anonymous callers count as one.
+    per_caller: int = 1000
+    #: All tasks, including finished ones until they expire.
+    total: int = 100_000
+    #: Bytes of the arguments, answers and results of all tasks.
+    memory_bytes: int = 256 * 1024 * 1024
+
+
+class TaskNames(NamedTuple):
+    """The names of a task and of its owner's indexes."""
+
+    #: Sorts by the time of creation.
+    member: str
+    unfinished: str
+    owned: str
+
+
+class HeldTask:
+    """An unfinished task whose lease this runner holds, as it was stored last."""
+
+    __slots__ = ("data", "lost_at", "names", "record", "refreshed")
+
+    def __init__(self, record: TaskRecord, data: bytes, now: float, names: TaskNames | None = None) -> None:
+        self.record = record
+        self.names: TaskNames = names or _names(record)
+        #: The stored bytes; empty if they are unknown, after a write without an answer.
+        self.data = data
+        #: When it was written last so that it does not expire.
+        self.refreshed = now
+        #: Since when the lease is gone; None while it is held.
+        self.lost_at: float | None = None
+
+
+class TaskRecords:
+    """The stored tasks, as one runner sees them: one server in one event loop of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        seal: Seal | None = None,
+        *,
+        runner: str,
+        now: Callable[[], float],
+        limits: TaskLimits | None = None,
+        shared: bool = True,
+        connect: Callable[[], Awaitable[object]] | None = None,
+        journal_limits: Limits | None = None,
+    ) -> None:
+        """Use a store, which its owner closes; ``now`` returns wall time. Without a seal, nothing is encrypted.
+
+        ``connect`` connects the store at the first contact.
+        """
+        self.store: Store = store
+        self.connect: Callable[[], Awaitable[object]] = connect or store.connect
+        self.runner: str = runner
+        #: Whether other processes may use the store: then they are told of changes, and leases are renewed.
+        self.shared: bool = shared
+        self.now: Callable[[], float] = now
+        #: The tasks of this runner.
+        self.held: dict[str, HeldTask] = {}
+        self.limits: TaskLimits = limits or TaskLimits()
+        self._seal = seal
+        self._journal_limits = journal_limits or Limits()
+        #: In memory what runs is there for as long as its process: it need not be written again, nor looked for.
+        self._unfinished_seconds = _UNFINISHED_SECONDS if self.shared else inf
+        self._most_unfinished = IndexLimits(members=self.limits.per_caller)
+        self._most_tasks = IndexLimits(members=self.limits.total, weight=self.limits.memory_bytes)
+        self._most_bytes = IndexLimits(weight=self.limits.memory_bytes)
+        #: A limit of 0 admits nothing, while an index has no limit then.
+        self._closed = next((name for name in _LIMITS if not getattr(self.limits, name)), None)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(self, record: TaskRecord) -> None:
+        """Store a new task, leased to this runner.
+
+        Raises:
+            TooManyRequests: a limit is reached.
+        """
+        if self._closed is not None:
+            raise self._too_many(self._closed)
+        store, names, data, seconds = self.store, _names(record), self._encoded(record), self._unfinished_seconds
+        if not store.generation:
+            await self.connect()
+        into = {names.unfinished: self._most_unfinished, _ALL: self._most_tasks, names.owned: _ANY}
+        commit = await store.commit(
+            Index(names.member, into, (), record.size, seconds),
+            Put(_key(record.id), data, seconds, None, True),
+            Enqueue(QUEUE, record.id, b"", self.runner),
+        )
+        if commit.full is not None:
+            raise self._too_many(_limit_name(commit.full))
+        if not commit.done:
+            raise RuntimeError(f"there is a task with the id {record.id} already")
+        self.held[record.id] = HeldTask(record, data, record.created, names)
+
+    async def get(self, id: str) -> TaskRecord | None:
+        """Return a task; None if there is none, or it has expired.
+
+        The status message of one that runs at another worker is the last that this one stored.
+        """
+        data, held = await self.read(id), self.held.get(id)
+        if held is not None and held.data == data:
+            return held.record
+        record = self.decoded(id, data)
+        if held is not None:
+            # Another worker has changed it: the next change reads it first.
+            held.data = b""
+        if record is None or record.finished or not self.shared or record.runner == self.runner:
+            return record
+        key = _message_key(id)
+        message = await self.store.get(key)
+        return record if message is None else replace(record, message=self._opened(key, message).decode())
+
+    async def update(self, id: str, change: Change) -> TaskRecord | None:
+        """Apply a change atomically, announce it, and return the new record; None if there is no such task.
+
+        Raises:
+            TooManyRequests: it needs more memory than is allowed, and the task is not finished.
+            InvalidParams: its journal would be too large.
+        """
+        held = self.held.get(id)
+        if held is not None and held.data:
+            # Other workers rarely change it, so the bytes stored last are tried before reading.
+            after = await self._changed(held.record, held.data, change)
+            if after is not None:
+                return after
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            for _ in range(_ATTEMPTS):
+                data = await self.read(id)
+                before = self.decoded(id, data)
+                if data is None or before is None:
+                    return None
+                after = await self._changed(before, data, change)
+                if after is not None:
+                    return after
+        raise StoreUnavailable(f"The task {id} is being changed by too many requests at once; try again")
+
+    async def page(self, owner: str | None, *, after: tuple[float, str] | None, limit: int) -> Sequence[TaskRecord]:
+        """Return tasks of an owner, oldest first, after a time of creation and an id."""
+        index, position = _owned(_owner(owner)), "" if after is None else _member(*after)
+        page: list[TaskRecord] = []
+        while len(page) < limit:
+            if not self.store.generation:
+                await self.connect()
+            members = await self.store.members(index, after=position, limit=limit - len(page))
+            if not members:
+                break
+            position = members[-1]
+            records = await asyncio.gather(*(self.get(member.partition(" ")[2]) for member in members))
+            page += [record for record in records if record is not None]
+        return page
+
+    async def set_message(self, id: str, message: str) -> None:
+        """Store the status message of a task that runs here, for the other workers, and announce it."""
+        key = _message_key(id)
+        sealed = self._sealed(key, message.encode())
+        await self.store.commit(Put(key, sealed, _MESSAGE_SECONDS), Publish(_channel(id), b""))
+
+    async def watch(self, id: str, changed: Callable[[], None]) -> Subscription:
+        """Call a function after each change of a task by any worker."""
+        return await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
+
+    async def refresh(self, held: HeldTask, *steps: Step) -> None:
+        """Write an unfinished record again, so that it does not expire while it runs, and do other steps with it.
+
+        If another worker has changed it since, nothing is done.
+        """
+        record, seconds, names = held.record, self._unfinished_seconds, held.names
+        into = {_ALL: _ANY, names.unfinished: _ANY, names.owned: _ANY}
+        await self.store.commit(
+            Put(_key(record.id), held.data, seconds, held.data),
+            Index(names.member, into, (), record.size, seconds),
+            *steps,
+        )
+        held.refreshed = self.now()
+
+    # --- the stored form ---------------------------------------------------------------------------------------------
+
+    async def read(self, id: str) -> bytes | None:
+        """Return the stored bytes of a task; None if there is none."""
+        if len(id) > _MAX_ID:
+            return None
+        if not self.store.generation:
+            await self.connect()
+        return await self.store.get(_key(id))
+
+    def decoded(self, id: str, data: bytes | None) -> TaskRecord | None:
+        """Return a record; None if there is none, or it has expired by our clock.
+
+        Raises:
+            DecodeError: it is of another version, or was sealed with other keys.
+        """
+        if data is None:
+            return None
+        record = _decode(data if self._seal is None else self._opened(_key(id), data))
+        return None if record.expires is not None and record.expires <= self.now() else record
+
+    def _encoded(self, record: TaskRecord) -> bytes:
+        plain = _encode(record)
+        return plain if self._seal is None else self._sealed(_key(record.id), plain)
+
+    def _sealed(self, key: str, plain: bytes) -> bytes:
+        return plain if self._seal is None else self._seal.seal(plain, binding=key.encode()).encode()
+
+    def _opened(self, key: str, data: bytes) -> bytes:
+        if self._seal is None:
+            return data
+        from trunkline.protocol.seal import InvalidSeal
+
+        try:
+            return self._seal.open(data.decode("ascii", "replace"), binding=key.encode())
+        except InvalidSeal:
+            raise msgspec.DecodeError(f"{key} was not sealed with the keys of this server") from None
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def _changed(self, before: TaskRecord, data: bytes, change: Change) -> TaskRecord | None:
+        """Apply a change to a record as it was read; None if it has changed since."""
+        after = change(before)
+        if after.journal is not before.journal:
+            after.journal.check_size(self._journal_limits)
+        if after is before:
+            if after.finished:
+                self.held.pop(after.id, None)
+            return after
+        id, encoded, held = before.id, self._encoded(after), self.held.get(before.id)
+        try:
+            commit = await self.store.commit(*self._steps(before, data, after, encoded, held))
+        except BaseException:
+            # It may have been done all the same: the next change reads the record first.
+            if held is not None:
+                held.data = b""
+            raise
+        if commit.full is not None:
+            raise self._too_many(_limit_name(commit.full))
+        if not commit.done:
+            return None
+        if after.finished or after.runner != self.runner:
+            self.held.pop(id, None)
+        elif held is not None:
+            held.record, held.data = after, encoded
+        return after
+
+    def _steps(
+        self, before: TaskRecord, data: bytes, after: TaskRecord, encoded: bytes, held: HeldTask | None
+    ) -> list[Step]:
+        """Return the steps of a change: the record, and all that follows from it."""
+        id = after.id
+        names = _names(after) if held is None else held.names
+        if after.finished:
+            # At least a moment: a time to live of zero is not one.
+            expires = after.expires
+            seconds = _FOREVER_SECONDS if expires is None else max(expires - self.now(), 0.001)
+            into = {_ALL: _ANY, names.owned: _ANY}
+            steps: list[Step] = [
+                Put(_key(id), encoded, seconds, data),
+                # Without limits: the result of a finished task is kept, since it cannot be produced again.
+                Index(names.member, into, (names.unfinished,), after.size, seconds),
+                # An entry that another worker has taken meanwhile is removed by it.
+                Finish(QUEUE, before.runner if held is None else self.runner, id),
+            ]
+            if self.shared:
+                steps.append(Delete(_message_key(id)))
+        else:
+            seconds = self._unfinished_seconds
+            steps = [Put(_key(id), encoded, seconds, data)]
+            size = after.size
+            if size != before.size:
+                into = {_ALL: self._most_bytes, names.unfinished: _ANY, names.owned: _ANY}
+                steps.append(Index(names.member, into, (), size, seconds))
+        if self.shared:
+            for runner in {before.runner, after.runner} - {self.runner}:
+                steps.append(Publish(runner_channel(runner), id.encode()))
+            if after.status != before.status or after.requests != before.requests or after.runner != before.runner:
+                steps.append(Publish(_channel(id), b""))
+        return steps
+
+    def _too_many(self, limit: str) -> TooManyRequests:
+        """Return the error for a limit that is reached."""
+        most: int = getattr(self.limits, limit)
+        return TooManyRequests(
+            f"Too many tasks: the limit {limit} of {most} is reached; wait until tasks finish, or cancel some",
+            data={"limit": limit, "allowed": most},
+        )
+
+
+def _limit_name(full: FullIndex) -> str:
+    """Return the limit that an index without room stands for."""
+    if full.name != _ALL:
+        return "per_caller"
+    return "total" if full.limit == "members" else "memory_bytes"
+
+
+async def when_reachable(work: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
+    """Call ``work``; retry while the store cannot be reached, for up to ``seconds``, by default for a day.
+
+    Raises:
+        StoreUnavailable: the time is up.
+    """
+    loop, pause = asyncio.get_running_loop(), _PAUSE
+    patience = _PATIENCE_SECONDS if seconds is None else seconds
+    until = loop.time() + patience
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            if loop.time() + pause > until:
+                if seconds is None:
+                    log.error(
+                        "a change of a task could not be stored for %g s and is dropped: %s", patience, error.message
+                    )
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def runner_channel(runner: str) -> str:
+    """Return the channel on which a runner hears what other workers change in its tasks."""
+    return f"tasks:runner:{runner}"
+
+
+def _key(id: str) -> str:
+    return f"task:{id}"
+
+
+def _message_key(id: str) -> str:
+    return f"task-message:{id}"
+
+
+def _channel(id: str) -> str:
+    return f"task:{id}"
+
+
+@lru_cache(maxsize=256)
+def _owner(owner: str | None) -> str:
+    """Return an owner as part of a name: identities can be long, and hold any character."""
+    return "" if owner is None else hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _member(created: float, id: str) -> str:
+    """Return the name of a task in indexes, which sorts by its time of creation in microseconds."""
+    return f"{max(0, round(created * 1e6)):017d} {id}"
+
+
+def _owned(owner: str) -> str:
+    return f"tasks:of:{owner}"
+
+
+def _names(record: TaskRecord) -> TaskNames:
+    owner = _owner(record.owner)
+    return TaskNames(_member(record.created, record.id), f"tasks:unfinished:{owner}", _owned(owner))
