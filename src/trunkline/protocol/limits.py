@@ -18,6 +18,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     message_bytes: int = 64 * 1024 * 1024
     #: Maximum size of an HTTP request body.
     body_bytes: int = 4 * 1024 * 1024
+    #: Bytes of the bodies of HTTP requests that are being received or served, for all callers together; they need about
+    #: three times as much once they are decoded. More are answered 503.
+    memory_bytes: int = 256 * 1024 * 1024
+    #: The same for one caller: a principal, or the address of a client without one. More are answered 429.
+    caller_memory_bytes: int = 64 * 1024 * 1024
     #: Maximum nesting depth of objects and arrays in a message.
     depth: int = 256
     #: Maximum number of messages in one batch.

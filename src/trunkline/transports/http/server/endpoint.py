@@ -37,6 +37,7 @@ from trunkline.transports.http.server.asgi import (
     stopping,
     unavailable,
 )
+from trunkline.transports.http.server.memory_budget import MemoryBudget
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, RequestHeaders
@@ -137,6 +138,8 @@ class Endpoint:
         self._limits = limits
         self._authenticator = authenticator
         self._limiter = limiter
+        #: What the requests in progress hold.
+        self.memory: MemoryBudget = MemoryBudget(limits)
         self._single = _SINGLE if authenticator is None else _SINGLE | {authenticator.header}
         self.path: str = options.path.rstrip("/")
         #: Combinations of Host, Origin and local address that the origin policy has accepted.
@@ -176,7 +179,7 @@ class Endpoint:
         if scope["type"] != "http":
             await self._non_http(scope, receive, send)
             return
-        request = HttpRequest(scope, receive, send, self._limits)
+        request = HttpRequest(scope, receive, send, self._limits, self.memory)
         try:
             if self._check_head(request) and scope["method"] != "OPTIONS":
                 # A preflight is answered with headers of its own.
@@ -211,6 +214,9 @@ class Endpoint:
         except StoreUnavailable:
             refusal = unavailable()
             await request.answer(refusal.status, [JSON, *refusal.headers], refusal.body)
+        finally:
+            if request.held is not None:
+                request.held.release()
 
     async def well_known(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the well-known documents of an endpoint that is mounted below the root of its origin.

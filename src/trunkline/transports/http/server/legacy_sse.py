@@ -6,6 +6,7 @@ random, and only the principal that opened the stream may post to it.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,15 +14,17 @@ from urllib.parse import parse_qs, quote
 
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import Origin, Principal, same_principal
-from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, decode
+from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, decode, requests_of
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import HTTPException, invalid_body, stopping, too_many
 from trunkline.transports.http.server.event_log import EventStream
+from trunkline.transports.http.server.memory_budget import HeldMemory
 from trunkline.transports.http.server.origin_policy import accepts
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.single_request import encoded
 from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
+from trunkline.types import RequestId
 
 if TYPE_CHECKING:
     from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
@@ -35,7 +38,7 @@ _QUERY_BYTES = 1024
 class LegacySseServerLink(Link):
     """The link of one GET stream and the POSTs that belong to it."""
 
-    __slots__ = ("_limit", "connection", "origin", "receiver", "stream")
+    __slots__ = ("_held", "_limit", "connection", "origin", "receiver", "stream")
 
     def __init__(self, origin: Origin, limit: int) -> None:
         """Create the link of a stream; ``drain`` waits while more than ``limit`` bytes are pending."""
@@ -44,6 +47,28 @@ class LegacySseServerLink(Link):
         self.stream: EventStream = EventStream()
         self.receiver: Receiver | None = None
         self.connection: AcceptedConnection | None = None
+        #: What the requests hold that are being served, by their ids.
+        self._held: list[tuple[frozenset[RequestId], HeldMemory]] = []
+
+    def hold(self, ids: frozenset[RequestId], held: HeldMemory) -> None:
+        """Release what requests hold once they are answered."""
+        self._held.append((ids, held))
+
+    def _release_answered(self) -> None:
+        served = () if self.connection is None else self.connection.exchanges.keys()
+        still_held = []
+        for ids, held in self._held:
+            if ids.isdisjoint(served):
+                held.release()
+            else:
+                still_held.append((ids, held))
+        self._held = still_held
+
+    def release_all(self) -> None:
+        """Release what the requests hold: the stream has ended."""
+        for _, held in self._held:
+            held.release()
+        self._held = []
 
     def attach(self, receiver: Receiver) -> None:
         """Store the receiver; posted messages are delivered to it."""
@@ -61,6 +86,9 @@ class LegacySseServerLink(Link):
                 continue
             if data := encoded(outbound):
                 self.stream.push(data)
+        if self._held:
+            # A request is no longer among those that are served when its answer has been sent.
+            asyncio.get_running_loop().call_soon(self._release_answered)
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""
@@ -135,6 +163,7 @@ class LegacySseEndpoint:
             await response.run([], owner=endpoint.open_responses, connection=request.connection)
         finally:
             self._links.pop(name, None)
+            link.release_all()
             if link.receiver is not None:
                 link.receiver.eof_received(ConnectionLost("the client closed its stream"))
 
@@ -151,6 +180,9 @@ class LegacySseEndpoint:
         incoming = decode(await request.body(), self._limits)
         if type(incoming) is InvalidMessage and not incoming.response:
             raise invalid_body(incoming, incoming.message)
+        ids = frozenset(requests_of(incoming))
+        if ids and (held := request.take_held()) is not None:
+            link.hold(ids, held)
         await request.answer(202)
         # The same principal may present another token: its scopes count for this request.
         link.receiver.message_received(incoming, Origin("sse", principal))

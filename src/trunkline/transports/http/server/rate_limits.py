@@ -13,12 +13,12 @@ import math
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.rate_limit import RateCounts, RateLimit
 from trunkline.transports.http.server.asgi import HTTPException
+from trunkline.transports.http.server.memory_budget import caller_of
 from trunkline.transports.http.server.request import HttpRequest
 
 if TYPE_CHECKING:
@@ -103,25 +103,6 @@ class RequestLimiter:
 
 
 def caller_key(request: HttpRequest) -> str:
-    """Return the name under which a caller is counted: a digest of its principal, or of its network address.
-
-    All clients whose address is not known are one caller, and so are all behind one proxy.
-    """
-    principal = request.principal
-    if principal is not None:
-        who = f"principal\n{principal.issuer}\n{principal.subject}"
-    else:
-        client = request.scope.get("client")
-        who = f"address\n{_network(client[0]) if client else ''}"
+    """Return the name under which a caller is counted: a digest of what identifies it."""
+    who = repr(caller_of(request.principal, request.scope))
     return blake2b(who.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _network(address: str) -> str:
-    """Return what identifies a client's network: an IPv4 address, or the /64 that one IPv6 customer has at least."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        return str(parsed.ipv4_mapped or int(parsed) >> 64)
-    return address

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from trunkline.protocol.caller import Origin, Principal
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import Headers, HTTPException, Receive, Scope, Send
+from trunkline.transports.http.server.memory_budget import HeldMemory, MemoryBudget, caller_of
 from trunkline.transports.http.server.origin_policy import is_json
 
 __all__ = [
@@ -156,10 +157,12 @@ class HttpRequest:
     """An HTTP request, and the method that sends a whole response to it."""
 
     __slots__ = (
+        "_budget",
         "_connection",
         "_mirrored",
         "direct",
         "headers",
+        "held",
         "json_only",
         "limits",
         "principal",
@@ -168,9 +171,14 @@ class HttpRequest:
         "send",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limits: Limits, budget: MemoryBudget | None = None
+    ) -> None:
         """Wrap what the ASGI server passes; of a repeated header the last counts, where repeating is allowed."""
         self.scope: Scope = scope
+        self._budget = budget or MemoryBudget(limits)
+        #: What the request holds, once a part of its body has arrived; whoever serves it takes that over.
+        self.held: HeldMemory | None = None
         # A comprehension costs half of what ``dict`` does, which looks at each pair as at any sequence.
         self.headers: Mapping[bytes, bytes] = {name: value for name, value in scope["headers"]}  # noqa: C416
         self.receive: Receive = receive
@@ -230,20 +238,34 @@ class HttpRequest:
         """Return the body if all of it has arrived; None if ``body`` must be awaited.
 
         Raises:
-            HTTPException: the body is too long.
+            HTTPException: the body is too long, or its caller holds too much already.
         """
         if self.direct is None or self.headers.get(b"content-type") != b"application/json":
             return None
         body = self.direct.take_body()
-        if body is not None and len(body) > self.limits.body_bytes:
-            raise self._too_long()
+        if body is not None:
+            if len(body) > self.limits.body_bytes:
+                raise self._too_long()
+            self._hold(len(body))
         return body
+
+    def _hold(self, size: int) -> None:
+        if self.held is None:
+            self.held = self._budget.hold(caller_of(self.principal, self.scope), size)
+        else:
+            self.held.grow(size)
+
+    def take_held(self) -> HeldMemory | None:
+        """Return what the request holds, to be released by the caller of this method."""
+        held, self.held = self.held, None
+        return held
 
     async def body(self) -> bytes:
         """Read the body, within the limits of size and time.
 
         Raises:
-            HTTPException: the body is not JSON by its type, is too long, or arrives too slowly.
+            HTTPException: the body is not JSON by its type, is too long, or arrives too slowly, or its caller holds
+                too much already.
         """
         headers, limit = self.headers, self.limits.body_bytes
         kind = headers.get(b"content-type")
@@ -257,6 +279,7 @@ class HttpRequest:
             body: bytes = message.get("body", b"")
             if len(body) > limit:
                 raise self._too_long()
+            self._hold(len(body))
             return body
         try:
             async with asyncio.timeout(self.limits.body_seconds):
@@ -271,6 +294,7 @@ class HttpRequest:
             size += len(parts[-1])
             if size > self.limits.body_bytes:
                 raise self._too_long()
+            self._hold(len(parts[-1]))
             if not message.get("more_body"):
                 return b"".join(parts)
             message = await self.receive()

@@ -189,11 +189,8 @@ class SessionRequestTransport(HandshakeRequestTransport):
             stream.push(b"", retry=self._retry_ms)
         return stream
 
-    def _close(self) -> None:
-        super()._close()
-        self._answered()
-
     def _answered(self) -> None:
+        super()._answered()
         self._session.unregister(self)
 
 

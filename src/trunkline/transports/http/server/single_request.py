@@ -60,6 +60,7 @@ class SingleRequestTransport(Link):
         "_disconnected",
         "_failed",
         "_failure",
+        "_held",
         "_insufficient_scope",
         "_limit",
         "_open_responses",
@@ -84,6 +85,8 @@ class SingleRequestTransport(Link):
     def __init__(self, request: HttpRequest, open_responses: OpenResponses) -> None:
         """Prepare the response of a request; ``respond`` sends it."""
         self._request: HttpRequest | None = request
+        #: What the request holds until it is answered, or no longer served.
+        self._held = request.take_held()
         self._open_responses = open_responses
         #: How many bytes may be pending before ``drain`` waits.
         self._limit = request.limits.write_bytes
@@ -311,6 +314,7 @@ class SingleRequestTransport(Link):
         if self._stream is not None and not self._stream.ended:
             self._stream.end()
         self._wake()
+        self._answered()
 
     # --- the form of the response ------------------------------------------------------------------------------------
 
@@ -345,7 +349,9 @@ class SingleRequestTransport(Link):
         self._wake()
 
     def _answered(self) -> None:
-        """Called when the answer is set: a session no longer counts the request as being served."""
+        """Called when the request is answered, or no longer served."""
+        if self._held is not None:
+            self._held.release()
 
     def _status_of(self, error: ErrorResponse) -> int:
         return STATUSES.get(error.error.code, 200)
