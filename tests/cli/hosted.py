@@ -126,7 +126,9 @@ class Gateway:
 
 @contextmanager
 def gateway(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Gateway]:
-    """Run ``trunkline serve`` over HTTP at a port that is free."""
+    """Run ``trunkline serve`` over HTTP at a port that is free; the first list waits for its servers."""
+    if "--wait" not in arguments:
+        arguments = (*arguments, "--wait", "120")
     with subprocess.Popen(
         [sys.executable, "-m", "trunkline", "serve", *arguments, "--http", "0"],
         stdin=subprocess.DEVNULL,

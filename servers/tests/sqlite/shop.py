@@ -39,7 +39,7 @@ async def text(client: Client, uri: str) -> str:
 
 def execute(path: Path, *statements: str) -> None:
     """Change a database behind the server's back."""
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(path, timeout=120)) as connection:
         for statement in statements:
             connection.execute(statement)
         connection.commit()

@@ -176,7 +176,7 @@ class Dialect(NamedTuple):
 
     def open(self, url: str, **more: Any) -> Model:
         """Open a model at a fake provider."""
-        pace = {"tries": 1, "first_wait": 0.001, "idle_seconds": 5.0, **more.pop("pace", {})}
+        pace = {"tries": 1, "first_wait": 0.001, "idle_seconds": 60.0, **more.pop("pace", {})}
         table = {"url": url + self.base, "key": KEY, "pace": pace, **self.options, **more}
         return open_model(self.model, environ={}, options=table)
 

@@ -68,7 +68,7 @@ async def test_every_way_to_start_what_is_installed_works_in_a_sandbox(stage: St
         "script": [str(programs / "trunkline-server-time")],
     }
     config = {name: {"command": command, "args": args, "sandbox": kind} for name, (command, *args) in entries.items()}
-    async with Host.open(config, folder=stage.state, audit=False) as host:
+    async with Host.open(config, folder=stage.state, audit=False, wait_seconds=120) as host:
         states = {status.name: (status.state, status.reason) for status in host.status()}
     assert states == dict.fromkeys(entries, ("ready", None))
 
