@@ -36,7 +36,7 @@ LONG = 600_000
 class Pair:
     """A real Redis and its twin, which get the same commands."""
 
-    def __init__(self, connection: Connection, name: str, seed: str) -> None:
+    def __init__(self, connection: Any, name: str, seed: str) -> None:
         self._connection = connection
         self.twin = RedisTwin(now=time.time, random=os.urandom)
         self.names = KeyNames(name)
@@ -99,7 +99,7 @@ def _comparable(reply: Any) -> Any:
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A real Redis and its twin; what is in one is in the other."""
     server: RedisServer = request.getfixturevalue("shared_redis")
-    connection = Connection(host="127.0.0.1", port=server.port, protocol=2)
+    connection: Any = Connection(host="127.0.0.1", port=server.port, protocol=2)  # type: ignore[no-untyped-call]
     connection.connect()
     try:
         yield Pair(connection, uuid4().hex, request.node.name)
