@@ -93,10 +93,15 @@ class RedisChannels:
         """Whether `start` was called, which keeps trying."""
         return self._task is not None
 
-    def sending_to_itself(self) -> None:
-        """Called before this process publishes on its own channel."""
+    def sending_to_itself(self) -> object | None:
+        """Called before this process publishes on its own channel; return the connection that must deliver it."""
         if self._sent_at is None:
             self._sent_at = asyncio.get_running_loop().time()
+        return self._connection if self.connected else None
+
+    def is_connected_by(self, connection: object | None) -> bool:
+        """Return whether all channels are subscribed by this connection: another one may have missed the message."""
+        return connection is not None and connection is self._connection and self.connected
 
     def not_sent_to_itself(self) -> None:
         """Called when that failed: no message is expected."""
