@@ -209,21 +209,22 @@ class RedisChannels:
     async def _connect(self) -> None:
         connection: Any = self._address.connection()
         loop = asyncio.get_running_loop()
-        subscribed: set[str] = set()
+        # A dict as a set that keeps its order.
+        subscribed: dict[str, None] = {}
         try:
             async with asyncio.timeout(self._timeout) as deadline:
                 await connection.connect()
                 # Channels may be added and removed while it waits.
                 while added := tuple(islice((name for name in self._by_name if name not in subscribed), _GROUP)):
                     await connection.send_command("SUBSCRIBE", *(self._prefix + name for name in added))
-                    subscribed.update(added)
+                    subscribed.update(dict.fromkeys(added))
                     confirmed = 0
                     while confirmed < len(added):
                         # Messages in between are missed, as those before them.
                         confirmed += (await connection.read_response())[0] == b"subscribe"
                     # Thousands may take longer than one answer.
                     deadline.reschedule(loop.time() + self._timeout)
-                if removed := subscribed - self._by_name.keys():
+                if removed := [name for name in subscribed if name not in self._by_name]:
                     await connection.send_command("UNSUBSCRIBE", *(self._prefix + name for name in removed))
         except BaseException:
             await connection.disconnect(nowait=True)
