@@ -300,7 +300,7 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "appends-repeated": (_appends_repeated, 35),
         "lost-writes-not-checked": (_lost_writes_not_checked, 14),
         "silent-channels-trusted": (_silent_channels_trusted, 0),
-        "channels-dropped-early": (_channels_dropped_early, 150),
+        "channels-dropped-early": (_channels_dropped_early, 188),
         "log-cleared-early": (_log_cleared_early, 0),
         "terminations-ignored": (_terminations_ignored, 2),
         "terminations-missed": (_terminations_missed, 23),
