@@ -298,6 +298,39 @@ async def test_the_connection_for_channels_is_kept(own_redis: RedisServer) -> No
         assert (missed, store.available) == ([], True)
 
 
+async def test_channels_that_were_subscribed_after_the_message_of_a_check_are_kept(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(own_redis) as store:
+        channels, connect, call = store._channels, store._channels._connect, store._call
+        go_on = asyncio.Event()
+
+        async def connect_later() -> None:
+            await go_on.wait()
+            await connect()
+
+        async def call_slowly(*command: Any, **options: Any) -> Any:
+            reply = await call(*command, **options)
+            if command[0] == "INFO":
+                go_on.set()
+                await until(lambda: channels.connected)
+            return reply
+
+        monkeypatch.setattr(channels, "_connect", connect_later)
+        await channels.drop()
+        await until(lambda: not channels.connected)
+        drops: list[bool] = []
+
+        async def drop() -> None:
+            drops.append(True)
+
+        monkeypatch.setattr(channels, "drop", drop)
+        monkeypatch.setattr(store, "_call", call_slowly)
+        await store._check()
+        assert drops == []
+        monkeypatch.undo()
+
+
 async def test_scripts_are_loaded_again(own_redis: RedisServer) -> None:
     from redis.asyncio import Redis
 

@@ -106,7 +106,7 @@ class SharedServerAcceptor(ServerAcceptor):
                 hub.deliver_change((kind, None))
             for listener in hub.listeners():
                 if isinstance(listener, SubscriptionStream):
-                    for uri in listener.uris:
+                    for uri in sorted(listener.uris):
                         listener.resource_updated(uri)
         for body in announcements or ():
             for notice in msgspec.msgpack.decode(body, type=_Announcement).notices:

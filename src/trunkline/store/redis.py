@@ -446,7 +446,7 @@ class RedisEngine(Store):
         """Check that Redis still has the acknowledged writes, and that channels are heard."""
         assert self._history is not None
         self._reach()
-        self._channels.sending_to_itself()
+        connection = self._channels.sending_to_itself()
         # Sent with the command after it, whose reply comes later: one round trip for both.
         publishing = self._commands.call("PUBLISH", self._names.channel(self._own_channel), b"")
         replication = await self._call("INFO", "replication", repeatable=True)
@@ -467,7 +467,7 @@ class RedisEngine(Store):
             heard = await publishing
         except ResponseError as error:
             raise StoreUnavailable(f"Redis refused a command: {reason(error)}") from error
-        if self._channels.connected and (not heard or self._channels.silent):
+        if self._channels.is_connected_by(connection) and (not heard or self._channels.silent):
             # Redis no longer knows the connection for channels, or does not reach it, although it seems to be open.
             await self._channels.drop()
 

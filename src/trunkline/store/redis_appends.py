@@ -207,10 +207,11 @@ class Appends:
             return
         self._next_look = now + _PAUSE
         is_stuck = now - self._stored_at > self._timeout
-        late = {append for append in self._waiting if append.deadline <= now and (append.is_patient or is_stuck)}
+        late = [append for append in self._waiting if append.deadline <= now and (append.is_patient or is_stuck)]
         if not late:
             return
-        self._waiting = deque(append for append in self._waiting if append not in late)
+        dropped = set(late)
+        self._waiting = deque(append for append in self._waiting if append not in dropped)
         for append in late:
             self._waiting_bytes -= append.size
             _fail(append, "it did not answer in time")

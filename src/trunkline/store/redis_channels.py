@@ -93,10 +93,15 @@ class RedisChannels:
         """Whether `start` was called, which keeps trying."""
         return self._task is not None
 
-    def sending_to_itself(self) -> None:
-        """Called before this process publishes on its own channel."""
+    def sending_to_itself(self) -> object | None:
+        """Called before this process publishes on its own channel; return the connection that must deliver it."""
         if self._sent_at is None:
             self._sent_at = asyncio.get_running_loop().time()
+        return self._connection if self.connected else None
+
+    def is_connected_by(self, connection: object | None) -> bool:
+        """Return whether all channels are subscribed by this connection: another one may have missed the message."""
+        return connection is not None and connection is self._connection and self.connected
 
     def not_sent_to_itself(self) -> None:
         """Called when that failed: no message is expected."""
@@ -204,21 +209,22 @@ class RedisChannels:
     async def _connect(self) -> None:
         connection: Any = self._address.connection()
         loop = asyncio.get_running_loop()
-        subscribed: set[str] = set()
+        # A dict as a set that keeps its order.
+        subscribed: dict[str, None] = {}
         try:
             async with asyncio.timeout(self._timeout) as deadline:
                 await connection.connect()
                 # Channels may be added and removed while it waits.
                 while added := tuple(islice((name for name in self._by_name if name not in subscribed), _GROUP)):
                     await connection.send_command("SUBSCRIBE", *(self._prefix + name for name in added))
-                    subscribed.update(added)
+                    subscribed.update(dict.fromkeys(added))
                     confirmed = 0
                     while confirmed < len(added):
                         # Messages in between are missed, as those before them.
                         confirmed += (await connection.read_response())[0] == b"subscribe"
                     # Thousands may take longer than one answer.
                     deadline.reschedule(loop.time() + self._timeout)
-                if removed := subscribed - self._by_name.keys():
+                if removed := [name for name in subscribed if name not in self._by_name]:
                     await connection.send_command("UNSUBSCRIBE", *(self._prefix + name for name in removed))
         except BaseException:
             await connection.disconnect(nowait=True)
