@@ -184,6 +184,8 @@ async def _cancel(tasks: Tasks, record: TaskRecord) -> tuple[TaskRecord, bool]:
 
 async def follow(tasks: Tasks, exchange: Exchange, record: TaskRecord, *, seconds: float | None = None) -> TaskRecord:
     """Wait until a task has finished, or until a timeout; its questions are asked on this request."""
+    if record.finished:
+        return record
     news = News(tasks, record.id)
     try:
         return await _follow(tasks, exchange, record, news, seconds)

@@ -118,9 +118,10 @@ class OtherWorkers:
         records.held, self._subscriptions = {}, []
         for subscription in subscriptions:
             await subscription.close()
-        # If it fails, the leases run out.
-        with suppress(StoreUnavailable):
-            await self._leases.release(records.runner, ids)
+        if records.shared:
+            # If it fails, the leases run out.
+            with suppress(StoreUnavailable):
+                await self._leases.release(records.runner, ids)
 
     # --- changes of tasks that run here ------------------------------------------------------------------------------
 
@@ -208,10 +209,9 @@ class OtherWorkers:
 
     def set_message(self, run: Run) -> None:
         """Store the status message of a task for other workers, soon."""
-        if not self._records.shared or run.record is None or run.message is None or run.record.id in self._telling:
-            return
-        self._telling.add(run.record.id)
-        self._tasks.spawn(self._tell(run, run.record.id))
+        if self._records.shared and run.record is not None and run.record.id not in self._telling:
+            self._telling.add(run.record.id)
+            self._tasks.spawn(self._tell(run, run.record.id))
 
     async def _tell(self, run: Run, id: str) -> None:
         told: str | None = None
@@ -228,10 +228,14 @@ class OtherWorkers:
 
     async def _take_over(self, abandoned: dict[str, list[str]]) -> None:
         """Take over unfinished tasks of ended runners, and run those again that may."""
-        for runner in tuple(abandoned):
-            await self._leases.release(runner, abandoned[runner])
-            del abandoned[runner]
-        for record in await self._leases.claim():
+        if self._records.shared:
+            for runner in tuple(abandoned):
+                await self._leases.release(runner, abandoned[runner])
+                del abandoned[runner]
+            taken_over = await self._leases.claim()
+        else:
+            taken_over = await self._leases.adopt([id for ids in abandoned.values() for id in ids])
+        for record in taken_over:
             try:
                 self._run_again(record)
             except Exception:

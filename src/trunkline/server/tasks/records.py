@@ -1,7 +1,8 @@
 """The tasks of a server in its store: a record each, its places in the indexes, and an entry in a queue while it runs.
 
 All three change in one commit, so that they never differ. A record is changed only by compare-and-set, and by any
-worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). Indexes count the tasks of
+worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). In a store that only this
+process sees there is no queue: no other runner could take a task over. Indexes count the tasks of
 all workers and list those of an owner. Where others can read the store, records and status messages are sealed: they
 have the arguments, answers and results of calls.
 
@@ -155,11 +156,13 @@ class TaskRecords:
         if not store.generation:
             await self.connect()
         into = {names.unfinished: self._most_unfinished, _ALL: self._most_tasks, names.owned: _ANY}
-        commit = await store.commit(
+        steps: list[Step] = [
             Index(names.member, into, (), record.size, seconds),
             Put(_key(record.id), data, seconds, None, True),
-            Enqueue(QUEUE, record.id, b"", self.runner),
-        )
+        ]
+        if self.shared:
+            steps.append(Enqueue(QUEUE, record.id, b"", self.runner))
+        commit = await store.commit(*steps)
         if commit.full is not None:
             raise self._too_many(_limit_name(commit.full))
         if not commit.done:
@@ -329,10 +332,10 @@ class TaskRecords:
                 Put(_key(id), encoded, seconds, data),
                 # Without limits: the result of a finished task is kept, since it cannot be produced again.
                 Index(names.member, into, (names.unfinished,), after.size, seconds),
-                # An entry that another worker has taken meanwhile is removed by it.
-                Finish(QUEUE, before.runner if held is None else self.runner, id),
             ]
             if self.shared:
+                # An entry that another worker has taken meanwhile is removed by it.
+                steps.append(Finish(QUEUE, before.runner if held is None else self.runner, id))
                 steps.append(Delete(_message_key(id)))
         else:
             seconds = self._unfinished_seconds

@@ -22,7 +22,6 @@ import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
 from trunkline.protocol.caller import Caller, Session
-from trunkline.protocol.channel import RequestStore
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import from_milliseconds
@@ -246,9 +245,6 @@ class Tasks:
 
     def _prepare(self, exchange: Exchange, work: Work) -> Run:
         run = Run(self, work, exchange.admitted.caller.session)
-        if exchange.store is None:
-            # Shared by both exchanges: it has the last progress.
-            exchange.store = RequestStore()
         run.exchange = TaskExchange.of(run, exchange)
         return run
 
@@ -359,7 +355,8 @@ class Tasks:
             if run.stored is not None and not run.stored.done():
                 run.stored.set_result(None)
         run.stored = None
-        self._others.set_message(run)
+        if run.message is not None:
+            self._others.set_message(run)
 
     async def _discard(self, record: TaskRecord) -> None:
         """Finish a task whose caller disconnected before it got the id."""
