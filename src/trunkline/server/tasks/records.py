@@ -142,6 +142,8 @@ class TaskRecords:
         self._most_bytes = IndexLimits(weight=self.limits.memory_bytes)
         #: A limit of 0 admits nothing, while an index has no limit then.
         self._closed = next((name for name in _LIMITS if not getattr(self.limits, name)), None)
+        #: What is called when a task changes, by its id.
+        self._watchers: dict[str, list[Callable[[], None]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, record: TaskRecord) -> None:
@@ -232,9 +234,28 @@ class TaskRecords:
         sealed = self._sealed(key, message.encode())
         await self.store.commit(Put(key, sealed, _MESSAGE_SECONDS), Publish(_channel(id), b""))
 
-    async def watch(self, id: str, changed: Callable[[], None]) -> Subscription:
-        """Call a function after each change of a task by any worker."""
-        return await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
+    async def watch(self, id: str, changed: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call a function when a task may have changed, here or at another worker; return a function that stops it."""
+        subscription: Subscription | None = None
+        if self.shared:
+            subscription = await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
+        self._watchers.setdefault(id, []).append(changed)
+
+        async def stop() -> None:
+            watchers = self._watchers.get(id, [])
+            if changed in watchers:
+                watchers.remove(changed)
+            if not watchers:
+                self._watchers.pop(id, None)
+            if subscription is not None:
+                await subscription.close()
+
+        return stop
+
+    def notify_watchers(self, id: str) -> None:
+        """Call what watches a task that was changed here."""
+        for changed in tuple(self._watchers.get(id, ())):
+            changed()
 
     async def refresh(self, held: HeldTask, *steps: Step) -> None:
         """Write an unfinished record again, so that it does not expire while it runs, and do other steps with it.
