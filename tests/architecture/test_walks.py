@@ -1,4 +1,4 @@
-"""Long paths through the host and the command line, each held to a budget of files by a profiler.
+"""Long paths through the host, the command line and tasks, each held to a budget of files by a profiler.
 
 To follow a path is to read every file it enters. Counted are files of the package whose functions are entered,
 in all threads; the module-level code of an import is not counted, since the same path was taken once before.
@@ -6,22 +6,29 @@ in all threads; the module-level code of an import is not counted, since the sam
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
 import trunkline.types as t
+from tests.architecture.eras import ERAS
 from tests.architecture.test_call_path import PACKAGE, Profile, Step
 from tests.cli.hosted import ALLOW_ALL, demo_entry, write_config
 from tests.cli.support import Cli, Outcome
 from tests.host.gateway.support import CELLS, on_stage, server
+from trunkline import Server
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.transports.pipes import PipeLink
 
 #: Files below ``host/`` for a call through the gateway that the user approves.
 MAX_GATEWAY_HOST_FILES = 22
@@ -29,6 +36,8 @@ MAX_GATEWAY_HOST_FILES = 22
 MAX_CALL_FILES = 98
 #: Files below ``host/`` for ``trunkline config explain``.
 MAX_EXPLAIN_HOST_FILES = 12
+#: Files of the package for a task over stdio, at the server: it is created, runs, and is asked for its result.
+MAX_TASK_FILES = 25
 
 
 class Walk(Profile):
@@ -129,6 +138,43 @@ def test_explaining_a_configuration_stays_within_its_budget_of_files(
     outcome, walk = second_run(monkeypatch, capsys, tmp_path, "config", "explain", "-c", "mcp.json")
     assert outcome.code == 0
     assert len(walk.host_files) <= MAX_EXPLAIN_HOST_FILES, walk.host_files
+
+
+async def test_a_task_stays_within_its_budget_of_files() -> None:
+    tasks = Server("tiny")
+    ran = asyncio.Event()
+
+    @tasks.tool(task=True)
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        ran.set()
+        return a + b
+
+    to_server, from_server = os.pipe(), os.pipe()
+    serving = asyncio.create_task(tasks.serve(PipeLink(to_server[0], from_server[1])))
+    with os.fdopen(from_server[0], "rb") as answers, os.fdopen(to_server[1], "wb", buffering=0) as requests:
+
+        async def send(id: int, method: str, **params: object) -> dict[str, Any]:
+            line = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+            requests.write(json.dumps(line).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(await asyncio.to_thread(answers.readline))
+            return answer
+
+        async def run_task(id: int) -> dict[str, Any]:
+            ran.clear()
+            call = await send(id, "tools/call", name="add", arguments={"a": 1, "b": 2}, task={})
+            await asyncio.wait_for(ran.wait(), 30)
+            return await send(id + 1, "tasks/result", taskId=call["result"]["task"]["taskId"])
+
+        for line in ERAS["handshake"][:2]:
+            requests.write(json.dumps(line).encode() + b"\n")
+        await asyncio.to_thread(answers.readline)
+        await run_task(10)
+        with profiled() as walk:
+            result = (await run_task(20))["result"]
+    await serving
+    assert result["structuredContent"] == {"result": 3}
+    assert len(walk.files) <= MAX_TASK_FILES, sorted(walk.files)
 
 
 @CELLS

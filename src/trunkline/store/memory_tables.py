@@ -352,6 +352,8 @@ class MemoryTables:
         member, into, _, weight, _ = step
         for name, limits in into.items():
             max_members, max_weight = limits
+            if not max_members and not max_weight:
+                continue
             index = self.indexes.get(name)
             if index is None:
                 members, before, total = 0, None, weight

@@ -291,16 +291,14 @@ async def test_a_change_at_another_worker_is_told_to_the_runner_and_to_watchers(
     async with runners(workers) as (one, other):
         told, heard = asyncio.Queue[bytes](), asyncio.Event()
         await one.records.create(record())
-        subscriptions = [
-            await one.records.store.subscribe("tasks:runner:a", told.put_nowait),
-            await one.records.watch("one", heard.set),
-        ]
+        subscription = await one.records.store.subscribe("tasks:runner:a", told.put_nowait)
+        unwatch = await one.records.watch("one", heard.set)
         async with asyncio.timeout(120):
             await other.records.update("one", ended)
             assert await told.get() == b"one"
             await heard.wait()
-        for subscription in subscriptions:
-            await subscription.close()
+        await unwatch()
+        await subscription.close()
 
 
 async def test_an_id_that_is_too_long_is_unknown(workers: Workers) -> None:

@@ -49,10 +49,17 @@ _FIRST_POLL = 0.1
 _LONGEST_POLL = 60.0  # Maximum poll interval; a server may advise any.
 _CANCEL_SECONDS = 10.0  # Timeout for the request that cancels an abandoned task.
 
-# Made once: a call of ``msgspec.json.decode`` looks its type up.
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_created = msgspec.json.Decoder(t.CreateTaskResult).decode
+# Decoders are made once: a call of ``msgspec.json.decode`` looks its type up.
 _decode_task = msgspec.json.Decoder(t.TaskResult).decode
+
+
+class _Created(Struct):
+    """The result of a call that may have become a task."""
+
+    task: t.Task | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode_created = msgspec.json.Decoder(_Created).decode
 
 
 class TaskState(Struct, frozen=True, kw_only=True):
@@ -227,10 +234,10 @@ class ClientTasks:
             options = replace(options, on_progress=None)
         raw = await self._request("tools/call", members, options)
         try:
-            if "task" not in _decode_members(raw):
+            task = _decode_created(raw).task
+            if task is msgspec.UNSET:
                 # A server that ignores the ``task`` member answers directly.
                 return TaskHandle(self, "", tool=name, direct=_read_result(raw))
-            task = _decode_created(raw).task
         except UNREADABLE as error:
             raise RemoteProtocolError(f"The task cannot be read: {error}") from error
         return TaskHandle(self, task.task_id, tool=name, state=_core_state(task))

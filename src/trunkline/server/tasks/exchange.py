@@ -60,7 +60,7 @@ class UnconnectedLink(Link):
 class TaskExchange(Exchange):
     """The exchange of a call that may become a task."""
 
-    __slots__ = ("_channel", "_origin", "_run", "_sent", "detached", "reports_status")
+    __slots__ = ("_channel", "_origin", "_run", "_sent", "_store", "detached", "reports_status")
 
     may_become_task = True
 
@@ -76,7 +76,7 @@ class TaskExchange(Exchange):
         self.method = "tools/call"
         self.params = params
         self.admitted = admitted
-        self.store = None
+        self._store: RequestStore | None = None
         self.task = None
         #: Whether the call is a task; its caller then no longer waits for the response.
         self.detached: bool = True
@@ -86,7 +86,7 @@ class TaskExchange(Exchange):
     def of(cls, run: Run, origin: Exchange) -> TaskExchange:
         """Create the exchange of a call whose caller waits."""
         made = cls(run, origin.admitted, origin.params, origin.connection)
-        made.id, made.store, made._origin = origin.id, origin.store, origin
+        made.id, made._origin = origin.id, origin
         made.detached = made.reports_status = False
         return made
 
@@ -116,6 +116,18 @@ class TaskExchange(Exchange):
         else:
             # The service that waits for the call takes the requests to send from there.
             self._origin.channel = channel
+
+    @property
+    def store(self) -> RequestStore | None:
+        """The values of the request, which have the last progress: those of the caller's request, if there is one."""
+        return self._store if self._origin is None else self._origin.store
+
+    @store.setter
+    def store(self, store: RequestStore | None) -> None:
+        if self._origin is None:
+            self._store = store
+        else:
+            self._origin.store = store
 
     @property
     def open(self) -> bool:

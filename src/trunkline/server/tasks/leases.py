@@ -53,8 +53,7 @@ class Leases:
         leases before they count.
         """
         records, taken, left = self._records, list[TaskRecord](), _CLAIM
-        # What only this process sees has no lease that could run out.
-        lease = self.seconds if records.shared and self._is_steady() else _RELEASED_SECONDS
+        lease = self.seconds if self._is_steady() else _RELEASED_SECONDS
         try:
             while left and (deliveries := await records.store.take(QUEUE, records.runner, lease=lease, limit=left)):
                 # Also those that cannot be taken over count: if this takes long, the first of them are due again.
@@ -66,6 +65,14 @@ class Leases:
         except StoreUnavailable:
             self.interrupted()
         return taken
+
+    async def adopt(self, ids: Sequence[str]) -> list[TaskRecord]:
+        """Take over tasks that an earlier runner of this process left in its memory; return those that may run again.
+
+        There are no leases on them, since no other process sees them.
+        """
+        records = [await self._take_over(id) for id in ids]
+        return [record for record in records if record is not None]
 
     async def renew(self) -> list[str]:
         """Renew the leases; return the tasks that another runner has taken over, or that are gone."""
@@ -93,7 +100,7 @@ class Leases:
         store, released = self._records.store, False
         for start in range(0, len(ids), _RENEW):
             released = bool(await store.release(QUEUE, runner, ids[start : start + _RENEW])) or released
-        if released and self._records.shared:
+        if released:
             await store.publish(LEFT, runner.encode())
 
     def interrupted(self) -> None:
@@ -115,8 +122,9 @@ class Leases:
             log.exception("a task that another worker has left cannot be read; it may be of another version")
             return None
         if data is None or record is None or record.finished:
-            # It was finished by a worker that did not have its entry, and may have expired since.
-            await records.store.finish(QUEUE, records.runner, [id])
+            if records.shared:
+                # It was finished by a worker that did not have its entry, and may have expired since.
+                await records.store.finish(QUEUE, records.runner, [id])
             return None
         if record.runner == records.runner and id in records.held:
             # It runs here; its lease ran out, and no other worker took it first.

@@ -29,7 +29,6 @@ from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import related
 from trunkline.server.channels import channel_for
 from trunkline.server.dispatch import ServerConnection
-from trunkline.server.tasks.other_workers import News
 from trunkline.server.tasks.record import (
     TaskRecord,
     answer_questions,
@@ -49,6 +48,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LATEST = 1e11  # No task is created later, in the year 5138: a greater time in a cursor is not ours.
 _MIN_POLL_SECONDS = 0.05  # Poll interval for a task that runs in another process.
 _RELAY_SECONDS = 0.5  # A client that fetches the result of a task with questions does so within a poll or two.
+_LOOK_SECONDS = 5.0  # How often a task of another worker is looked at, although its changes are notified.
 Handler = Callable[[Exchange, Any], Awaitable[Any]]
 
 
@@ -182,8 +182,48 @@ async def _cancel(tasks: Tasks, record: TaskRecord) -> tuple[TaskRecord, bool]:
 # --- waiting for results, and asking questions meanwhile --------------------------------------------------------------
 
 
+class News:
+    """What wakes a request that waits for a task which runs at another worker."""
+
+    def __init__(self, tasks: Tasks, id: str) -> None:
+        """Wait for changes of a task; nothing is subscribed yet."""
+        self._tasks = tasks
+        self._id = id
+        self._close: Callable[[], Awaitable[None]] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def open(self) -> None:
+        """Subscribe."""
+        if self._close is None:
+            self._close = await self._tasks.records.watch(self._id, self._wake)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Return a future that is resolved at the next change."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting = [waiting for waiting in self._waiting if not waiting.done()]
+        self._waiting.append(future)
+        return future
+
+    def interval(self, poll: float) -> float:
+        """Return after how many seconds to look even without news."""
+        return max(poll, _LOOK_SECONDS) if self._tasks.records.shared else poll
+
+    async def close(self) -> None:
+        """Unsubscribe."""
+        if self._close is not None:
+            await self._close()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
 async def follow(tasks: Tasks, exchange: Exchange, record: TaskRecord, *, seconds: float | None = None) -> TaskRecord:
     """Wait until a task has finished, or until a timeout; its questions are asked on this request."""
+    if record.finished:
+        return record
     news = News(tasks, record.id)
     try:
         return await _follow(tasks, exchange, record, news, seconds)

@@ -1,9 +1,9 @@
 """The other workers on a store: what they change in tasks that run here, and the tasks that they leave behind.
 
 Any worker may answer the questions of a task or cancel it; the one that runs it is told by the store, and delivers
-that to the handler. Streams and requests that watch a task hear of each change by the store, wherever the task runs.
-The tasks of a worker that has ended are taken over, and run again if they may. On a store in memory there are no other
-workers: then nothing is renewed or listened to, and only what an earlier event loop left behind is taken over.
+that to the handler. The tasks of a worker that has ended are taken over, and run again if they may. On a store in
+memory there are no other workers: then nothing is renewed or listened to, and only what an earlier event loop left
+behind is taken over.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -29,18 +27,15 @@ from trunkline.server.tasks.records import TaskRecords, runner_channel, when_rea
 from trunkline.server.tasks.run import Run, ending
 
 if TYPE_CHECKING:
-    from trunkline.server.subscriptions import SubscriptionStream
     from trunkline.server.tasks.service import Tasks
     from trunkline.store.interface import Subscription
 
-__all__ = ["News", "OtherWorkers", "Watchers"]
+__all__ = ["OtherWorkers"]
 
 log = logging.getLogger("trunkline")
 
 #: Seconds between two status messages of one task that other workers see: more often than any client polls.
 _MESSAGE_SECONDS = 0.5
-#: How often a request that waits for a task of another worker polls, although it is notified of changes.
-_LOOK_SECONDS = 5.0
 #: Seconds between two attempts while the store cannot be reached.
 _PAUSE = 1.0
 
@@ -118,9 +113,10 @@ class OtherWorkers:
         records.held, self._subscriptions = {}, []
         for subscription in subscriptions:
             await subscription.close()
-        # If it fails, the leases run out.
-        with suppress(StoreUnavailable):
-            await self._leases.release(records.runner, ids)
+        if records.shared:
+            # If it fails, the leases run out.
+            with suppress(StoreUnavailable):
+                await self._leases.release(records.runner, ids)
 
     # --- changes of tasks that run here ------------------------------------------------------------------------------
 
@@ -208,10 +204,9 @@ class OtherWorkers:
 
     def set_message(self, run: Run) -> None:
         """Store the status message of a task for other workers, soon."""
-        if not self._records.shared or run.record is None or run.message is None or run.record.id in self._telling:
-            return
-        self._telling.add(run.record.id)
-        self._tasks.spawn(self._tell(run, run.record.id))
+        if self._records.shared and run.record is not None and run.record.id not in self._telling:
+            self._telling.add(run.record.id)
+            self._tasks.spawn(self._tell(run, run.record.id))
 
     async def _tell(self, run: Run, id: str) -> None:
         told: str | None = None
@@ -228,10 +223,14 @@ class OtherWorkers:
 
     async def _take_over(self, abandoned: dict[str, list[str]]) -> None:
         """Take over unfinished tasks of ended runners, and run those again that may."""
-        for runner in tuple(abandoned):
-            await self._leases.release(runner, abandoned[runner])
-            del abandoned[runner]
-        for record in await self._leases.claim():
+        if self._records.shared:
+            for runner in tuple(abandoned):
+                await self._leases.release(runner, abandoned[runner])
+                del abandoned[runner]
+            taken_over = await self._leases.claim()
+        else:
+            taken_over = await self._leases.adopt([id for ids in abandoned.values() for id in ids])
+        for record in taken_over:
             try:
                 self._run_again(record)
             except Exception:
@@ -260,93 +259,3 @@ async def _call_again(tasks: Tasks, exchange: Exchange, params: t.CallToolReques
     if not server.middleware:
         return await server._perform_call(exchange, params)
     return await server.call_in_middleware(exchange, params, server._perform_call)
-
-
-_Stop: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-
-
-class Watchers:
-    """What is called when a task may have changed, here or at another worker."""
-
-    def __init__(self, records: TaskRecords) -> None:
-        """Start without any."""
-        self._records = records
-        self._callbacks: dict[str, list[Callable[[], None]]] = {}
-
-    async def add(self, id: str, changed: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-        """Call a function after each change of a task; return a function that stops it."""
-        subscription = await self._records.watch(id, changed) if self._records.shared else None
-        self._callbacks.setdefault(id, []).append(changed)
-
-        async def remove() -> None:
-            others = self._callbacks.get(id, [])
-            if changed in others:
-                others.remove(changed)
-            if not others:
-                self._callbacks.pop(id, None)
-            if subscription is not None:
-                await subscription.close()
-
-        return remove
-
-    async def add_stream(
-        self, stream: SubscriptionStream, ids: Sequence[str]
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Notify a stream of changes of tasks; return a function that stops it."""
-        removals: list[Callable[[], Awaitable[None]]] = []
-
-        async def stop() -> None:
-            for remove in removals:
-                await remove()
-
-        try:
-            for id in ids:
-                removal = await self.add(id, partial(stream.notify_change, ("task", id)))
-                removals.append(removal)
-        except BaseException:
-            await stop()
-            raise
-        return stop
-
-    def notify(self, id: str) -> None:
-        """Call what watches a task that was changed here."""
-        for changed in tuple(self._callbacks.get(id, ())):
-            changed()
-
-
-class News:
-    """What wakes a request that waits for a task which runs at another worker."""
-
-    def __init__(self, tasks: Tasks, id: str) -> None:
-        """Wait for changes of a task; nothing is subscribed yet."""
-        self._tasks = tasks
-        self._id = id
-        self._close: Callable[[], Awaitable[None]] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-
-    async def open(self) -> None:
-        """Subscribe."""
-        if self._close is None:
-            self._close = await self._tasks.watchers.add(self._id, self._wake)
-
-    def next_change(self) -> asyncio.Future[None]:
-        """Return a future that is resolved at the next change."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting = [waiting for waiting in self._waiting if not waiting.done()]
-        self._waiting.append(future)
-        return future
-
-    def interval(self, poll: float) -> float:
-        """Return after how many seconds to look even without news."""
-        return max(poll, _LOOK_SECONDS) if self._tasks.records.shared else poll
-
-    async def close(self) -> None:
-        """Unsubscribe."""
-        if self._close is not None:
-            await self._close()
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)

@@ -133,7 +133,8 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def size(self) -> int:
         """The approximate size in bytes."""
         result = 0 if self.result is None else memoryview(self.result).nbytes
-        return memoryview(self.params).nbytes + result + self.journal.size
+        journal = 0 if self.journal is NO_JOURNAL else self.journal.size
+        return memoryview(self.params).nbytes + result + journal
 
     @property
     def used_keys(self) -> set[str]:

@@ -1,7 +1,8 @@
 """The tasks of a server in its store: a record each, its places in the indexes, and an entry in a queue while it runs.
 
 All three change in one commit, so that they never differ. A record is changed only by compare-and-set, and by any
-worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). Indexes count the tasks of
+worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). In a store that only this
+process sees there is no queue: no other runner could take a task over. Indexes count the tasks of
 all workers and list those of an owner. Where others can read the store, records and status messages are sealed: they
 have the arguments, answers and results of calls.
 
@@ -141,6 +142,8 @@ class TaskRecords:
         self._most_bytes = IndexLimits(weight=self.limits.memory_bytes)
         #: A limit of 0 admits nothing, while an index has no limit then.
         self._closed = next((name for name in _LIMITS if not getattr(self.limits, name)), None)
+        #: What is called when a task changes, by its id.
+        self._watchers: dict[str, list[Callable[[], None]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, record: TaskRecord) -> None:
@@ -155,11 +158,13 @@ class TaskRecords:
         if not store.generation:
             await self.connect()
         into = {names.unfinished: self._most_unfinished, _ALL: self._most_tasks, names.owned: _ANY}
-        commit = await store.commit(
+        steps: list[Step] = [
             Index(names.member, into, (), record.size, seconds),
             Put(_key(record.id), data, seconds, None, True),
-            Enqueue(QUEUE, record.id, b"", self.runner),
-        )
+        ]
+        if self.shared:
+            steps.append(Enqueue(QUEUE, record.id, b"", self.runner))
+        commit = await store.commit(*steps)
         if commit.full is not None:
             raise self._too_many(_limit_name(commit.full))
         if not commit.done:
@@ -229,9 +234,28 @@ class TaskRecords:
         sealed = self._sealed(key, message.encode())
         await self.store.commit(Put(key, sealed, _MESSAGE_SECONDS), Publish(_channel(id), b""))
 
-    async def watch(self, id: str, changed: Callable[[], None]) -> Subscription:
-        """Call a function after each change of a task by any worker."""
-        return await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
+    async def watch(self, id: str, changed: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call a function when a task may have changed, here or at another worker; return a function that stops it."""
+        subscription: Subscription | None = None
+        if self.shared:
+            subscription = await self.store.subscribe(_channel(id), lambda _: changed(), missed=changed)
+        self._watchers.setdefault(id, []).append(changed)
+
+        async def stop() -> None:
+            watchers = self._watchers.get(id, [])
+            if changed in watchers:
+                watchers.remove(changed)
+            if not watchers:
+                self._watchers.pop(id, None)
+            if subscription is not None:
+                await subscription.close()
+
+        return stop
+
+    def notify_watchers(self, id: str) -> None:
+        """Call what watches a task that was changed here."""
+        for changed in tuple(self._watchers.get(id, ())):
+            changed()
 
     async def refresh(self, held: HeldTask, *steps: Step) -> None:
         """Write an unfinished record again, so that it does not expire while it runs, and do other steps with it.
@@ -329,10 +353,10 @@ class TaskRecords:
                 Put(_key(id), encoded, seconds, data),
                 # Without limits: the result of a finished task is kept, since it cannot be produced again.
                 Index(names.member, into, (names.unfinished,), after.size, seconds),
-                # An entry that another worker has taken meanwhile is removed by it.
-                Finish(QUEUE, before.runner if held is None else self.runner, id),
             ]
             if self.shared:
+                # An entry that another worker has taken meanwhile is removed by it.
+                steps.append(Finish(QUEUE, before.runner if held is None else self.runner, id))
                 steps.append(Delete(_message_key(id)))
         else:
             seconds = self._unfinished_seconds

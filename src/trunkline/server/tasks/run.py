@@ -111,17 +111,23 @@ class Run:
 
     # --- for its exchange ---------------------------------------------------------------------------------------------
 
-    async def delay_answer(self, job: asyncio.Task[Any]) -> None:
-        """Wait a moment for a task that ends quickly: what it reports can be sent only until its caller has the answer.
+    @property
+    def reports_early(self) -> bool:
+        """Whether the caller wants progress or log messages, and gets them only until it has the answer.
 
-        Later progress and log messages become the status, of which a client sees what is there when it polls. A caller
-        of a handshake revision gets them in its session, and one that requested neither need not wait.
+        A caller of a handshake revision gets them in its session, too.
         """
         admitted = self.exchange.admitted
         caller, meta = admitted.caller, admitted.params.meta
-        is_deaf = caller.log_level is None and (meta is None or meta.progress_token is None)
-        if caller.revision.handshake or is_deaf:
-            return
+        if caller.revision.handshake:
+            return False
+        return caller.log_level is not None or (meta is not None and meta.progress_token is not None)
+
+    async def delay_answer(self, job: asyncio.Task[Any]) -> None:
+        """Wait a moment for a task that ends quickly: what it reports can be sent only until its caller has the answer.
+
+        Later progress and log messages become the status, of which a client sees what is there when it polls.
+        """
         try:
             await asyncio.wait((job,), timeout=_QUICK_SECONDS)
         except asyncio.CancelledError:

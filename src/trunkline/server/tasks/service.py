@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
 from trunkline.protocol.caller import Caller, Session
-from trunkline.protocol.channel import RequestStore
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import from_milliseconds
@@ -33,7 +33,7 @@ from trunkline.server.server import Server
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tasks.exchange import KeepAlive, TaskExchange, UnconnectedLink
-from trunkline.server.tasks.other_workers import OtherWorkers, Watchers
+from trunkline.server.tasks.other_workers import OtherWorkers
 from trunkline.server.tasks.record import CallerFacts, Change, TaskRecord, finish, owner_of
 from trunkline.server.tasks.records import TaskLimits, TaskRecords, when_reachable
 from trunkline.server.tasks.run import Run, Work, ending, new_task_id
@@ -81,9 +81,8 @@ class Tasks:
         self.tools: Mapping[str, ToolDefinition] = {}
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
-        #: The stored tasks, what watches them, and the other workers, as one event loop sees them; set by `start`.
+        #: The stored tasks, and the other workers, as one event loop sees them; set by `start`.
         self.records: TaskRecords
-        self.watchers: Watchers
         self._others: OtherWorkers
         #: The tasks of runners that have ended without a chance to release them, until the next one does.
         self._abandoned: dict[str, list[str]] = {}
@@ -181,7 +180,9 @@ class Tasks:
         run = self._prepare(exchange, work)
         record = self._record(options, exchange, params, run.detach(), ttl=ttl)
         await self._store(run, record)
-        await run.delay_answer(self._begin(run))
+        job = self._begin(run)
+        if run.reports_early:
+            await run.delay_answer(job)
         return self.created(record)
 
     async def _wait_then_create(
@@ -213,6 +214,8 @@ class Tasks:
         run = self._prepare(exchange, work)
         run.wants_task = asyncio.get_running_loop().create_future()
         job = self._begin(run)
+        # A caller that has disconnected no longer awaits it.
+        job.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         try:
             # On the request itself: this progress must not become the status of the task.
             with KeepAlive(self.server, exchange):
@@ -246,16 +249,11 @@ class Tasks:
 
     def _prepare(self, exchange: Exchange, work: Work) -> Run:
         run = Run(self, work, exchange.admitted.caller.session)
-        if exchange.store is None:
-            # Shared by both exchanges: it has the last progress.
-            exchange.store = RequestStore()
         run.exchange = TaskExchange.of(run, exchange)
         return run
 
     def _begin(self, run: Run) -> asyncio.Task[Any]:
         job = asyncio.get_running_loop().create_task(self._perform(run))
-        # A caller that has disconnected no longer awaits it.
-        job.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         run.job = run.exchange.task = job
         return job
 
@@ -359,7 +357,8 @@ class Tasks:
             if run.stored is not None and not run.stored.done():
                 run.stored.set_result(None)
         run.stored = None
-        self._others.set_message(run)
+        if run.message is not None:
+            self._others.set_message(run)
 
     async def _discard(self, record: TaskRecord) -> None:
         """Finish a task whose caller disconnected before it got the id."""
@@ -419,7 +418,7 @@ class Tasks:
 
     def announce(self, record: TaskRecord, run: Run | None) -> None:
         """Notify the watchers of a task of its new state."""
-        self.watchers.notify(record.id)
+        self.records.notify_watchers(record.id)
         if run is not None and run.session is not None and record.caller.revision_has_core_tasks:
             # A task that ends before the client's first poll needs no notification, unless there was another.
             if not record.finished or run.announced or record.updated - record.created >= FIRST_POLL:
@@ -436,7 +435,7 @@ class Tasks:
         status = isinstance(params, t.ProgressNotificationParams | t.LoggingMessageNotificationParams)
         if status:
             self.status_changed(run)
-            self.watchers.notify(run.record.id)
+            self.records.notify_watchers(run.record.id)
         if run.session is None or getattr(params, "progress_token", None) == "" or method == "notifications/message":
             return False
         return self._notify_session(run.session, method, with_related(params, run.record.id))
@@ -477,8 +476,12 @@ class Tasks:
 
     async def watch(self, stream: SubscriptionStream, ids: Sequence[str]) -> Callable[[], None]:
         """Notify a stream of changes of tasks; return a function that stops it."""
-        stop = await self.watchers.add_stream(stream, ids)
-        return lambda: self.spawn(stop())
+        async with AsyncExitStack() as stack:
+            for id in ids:
+                stop = await self.records.watch(id, partial(stream.notify_change, ("task", id)))
+                stack.push_async_callback(stop)
+            watching = stack.pop_all()
+        return lambda: self.spawn(watching.aclose())
 
     # --- the process --------------------------------------------------------------------------------------------------
 
@@ -513,7 +516,6 @@ class Tasks:
             connect=state.ready,
             journal_limits=self.server.limits,
         )
-        self.watchers = Watchers(self.records)
         self._others = OtherWorkers(self, self.records, self.settings.lease)
         abandoned, self._abandoned = self._abandoned, {}
         self._others.start(abandoned)

@@ -67,12 +67,13 @@ def task_notification(
 def core_task(record: TaskRecord, now: float) -> dict[str, Any]:
     """Return a task in the form of the core protocol."""
     failed = record.status == "completed" and record.is_error
+    created = timestamp(record.created)
     return {
         "task_id": record.id,
         # That revision: a tool whose result is an error has failed.
         "status": "failed" if failed else record.status,
-        "created_at": timestamp(record.created),
-        "last_updated_at": timestamp(record.updated),
+        "created_at": created,
+        "last_updated_at": created if record.updated == record.created else timestamp(record.updated),
         "ttl": _ttl_ms(record, now),
         "poll_interval": _poll_ms(record, now),
         "status_message": record.message,
