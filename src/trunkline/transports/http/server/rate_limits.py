@@ -12,11 +12,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from hashlib import blake2b
-from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from trunkline.errors import StoreUnavailable
+from trunkline.protocol.caller import owner_name
 from trunkline.protocol.rate_limit import RateCounts, RateLimit
 from trunkline.transports.http.server.asgi import HTTPException
 from trunkline.transports.http.server.request import HttpRequest
@@ -24,7 +23,7 @@ from trunkline.transports.http.server.request import HttpRequest
 if TYPE_CHECKING:
     from trunkline.store.interface import Store
 
-__all__ = ["RequestLimiter", "caller_key"]
+__all__ = ["RequestLimiter"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -63,7 +62,7 @@ class RequestLimiter:
         most = self._limit.most_at_once
         if cost > most:
             raise HTTPException(_TOO_MANY, f"A batch may have at most {most} requests here", code=_TOO_MANY)
-        key = caller_key(request)
+        key = owner_name(request.principal, request.client_address)
         wait = self._counts.wait(key, now=self._now(), cost=cost)
         if not wait and self._store is not None:
             shared = await self._shared_wait(self._store, key, cost)
@@ -100,28 +99,3 @@ class RequestLimiter:
             log.warning("the rate limit is counted for all workers together again")
             self._retry_at = None
         return wait
-
-
-def caller_key(request: HttpRequest) -> str:
-    """Return the name under which a caller is counted: a digest of its principal, or of its network address.
-
-    All clients whose address is not known are one caller, and so are all behind one proxy.
-    """
-    principal = request.principal
-    if principal is not None:
-        who = f"principal\n{principal.issuer}\n{principal.subject}"
-    else:
-        client = request.scope.get("client")
-        who = f"address\n{_network(client[0]) if client else ''}"
-    return blake2b(who.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _network(address: str) -> str:
-    """Return what identifies a client's network: an IPv4 address, or the /64 that one IPv6 customer has at least."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        return str(parsed.ipv4_mapped or int(parsed) >> 64)
-    return address

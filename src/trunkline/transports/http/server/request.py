@@ -209,7 +209,13 @@ class HttpRequest:
     def origin(self) -> Origin:
         """The origin of the message: its sender, and the headers that mirror it."""
         self._mirrored = McpHeaders(self.headers)
-        return Origin("http", self.principal, self._mirrored)
+        return Origin("http", self.principal, self._mirrored, self.client_address)
+
+    @property
+    def client_address(self) -> str | None:
+        """The network address of the client; None if it is not known."""
+        client = self.scope.get("client")
+        return client[0] if client else None
 
     def add_response_headers(self, headers: Headers) -> None:
         """Add headers to the response, whatever it is."""
