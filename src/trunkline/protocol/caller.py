@@ -145,6 +145,11 @@ class Caller(Struct, frozen=True):
         """The principal that was authenticated for this request."""
         return self.origin.principal
 
+    @property
+    def owner(self) -> str:
+        """The name under which limits count the caller."""
+        return owner_name(self.origin.principal, self.origin.address)
+
     def supports(self, capability: str) -> bool:
         """Return True if the caller declared a capability, given as a dotted path."""
         return supports(self.capabilities, capability)

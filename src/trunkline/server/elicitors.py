@@ -255,7 +255,11 @@ class ReplayElicitor:
         return t.InputRequiredResult(
             result_type="input_required",
             input_requests={name: request for name, (request, _) in self._open_requests.items()},
-            request_state=await self._seal.seal(state, binding=self._binding or state_binding(self._exchange)),
+            request_state=await self._seal.seal(
+                state,
+                binding=self._binding or state_binding(self._exchange),
+                owner=self._exchange.admitted.caller.owner,
+            ),
         )
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.caller import owner_name
 from trunkline.protocol.rate_limit import RateCounts, RateLimit
-from trunkline.transports.http.server.asgi import HTTPException
+from trunkline.transports.http.server.asgi import TOO_MANY, HTTPException
 from trunkline.transports.http.server.request import HttpRequest
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ log = logging.getLogger("trunkline.http")
 _PATIENCE_SECONDS = 1.0
 #: For how long after a failure each worker counts by itself, before one request tries the store again.
 _PAUSE_SECONDS = 1.0
-_TOO_MANY = 429  # RFC 6585, 4; also the code of the JSON-RPC error, as for 503.
 
 
 class RequestLimiter:
@@ -61,7 +60,7 @@ class RequestLimiter:
         """
         most = self._limit.most_at_once
         if cost > most:
-            raise HTTPException(_TOO_MANY, f"A batch may have at most {most} requests here", code=_TOO_MANY)
+            raise HTTPException(TOO_MANY, f"A batch may have at most {most} requests here", code=TOO_MANY)
         key = owner_name(request.principal, request.client_address)
         wait = self._counts.wait(key, now=self._now(), cost=cost)
         if not wait and self._store is not None:
@@ -71,9 +70,9 @@ class RequestLimiter:
         if wait:
             seconds = max(1, math.ceil(wait))
             raise HTTPException(
-                _TOO_MANY,
+                TOO_MANY,
                 f"Too many requests; try again in {seconds} s",
-                code=_TOO_MANY,
+                code=TOO_MANY,
                 headers=((b"retry-after", b"%d" % seconds),),
             )
         self._counts.count(key, now=self._now(), cost=cost)
