@@ -7,6 +7,7 @@ sealed unless only this user can read the store. This module knows neither handl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from trunkline.errors import HandleStoreFull
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal
 from trunkline.server.store_budget import HANDLES, StoreBudget, weight_of
-from trunkline.store.interface import Commit, Delete, Index, Put
+from trunkline.store.interface import Commit, Delete, Index, Put, Step, Store
 from trunkline.store.server_store import ServerStore
 
 __all__ = ["HandleRecord", "HandleRecords", "StoredHandle"]
@@ -69,10 +70,13 @@ class HandleRecords:
             StoreUnavailable: nothing can be stored now.
         """
         store = await self._state.ready()
-        record = msgspec.structs.replace(record, generation=store.generation)
-        handle = self._encode(key, record)
-        stored = Put(_name(key), handle.stored, record.ttl)
-        self._check_room(await self._budget.commit(store, record.owner, stored, self._indexed(handle)))
+        handle = self._encode(
+            key, HandleRecord(record.value, record.owner, record.ttl, record.fixed, 1, store.generation)
+        )
+        steps = Put(_name(key), handle.stored, record.ttl), self._indexed(handle)
+        commit = await store.commit(*steps)
+        if commit.full is not None:
+            await self._make_room(store, handle, commit, steps)
         return handle
 
     async def load(self, key: str) -> StoredHandle | None:
@@ -106,8 +110,10 @@ class HandleRecords:
         record = msgspec.structs.replace(before, value=value, version=before.version + 1)
         changed = self._encode(handle.key, record)
         written = Put(_name(handle.key), changed.stored, record.ttl, handle.stored)
-        commit = await self._budget.commit(store, record.owner, written, self._indexed(changed))
-        self._check_room(commit)
+        steps = written, self._indexed(changed)
+        commit = await store.commit(*steps)
+        if commit.full is not None:
+            commit = await self._make_room(store, changed, commit, steps)
         return changed if commit.done else None
 
     async def delete(self, handle: StoredHandle) -> None:
@@ -129,9 +135,12 @@ class HandleRecords:
         into = self._budget.indexes(record.owner).limited
         return Index(HANDLES + handle.key, into, (), weight_of(len(handle.stored)), record.ttl)
 
-    def _check_room(self, commit: Commit) -> None:
+    async def _make_room(self, store: Store, handle: StoredHandle, commit: Commit, steps: Sequence[Step]) -> Commit:
+        """Repeat a commit for which there was no room, after dropping what can be dropped of the same owner."""
+        commit = await self._budget.make_room(store, handle.record.owner, commit, steps)
         if commit.full is not None:
             raise HandleStoreFull(self._budget.refusal(commit.full).message)
+        return commit
 
 
 def _name(key: str) -> str:

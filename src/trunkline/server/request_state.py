@@ -21,6 +21,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 
 if TYPE_CHECKING:
+    from trunkline.store.interface import Step, Store
     from trunkline.store.server_store import ServerStore
 
 __all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "request_digest"]
@@ -176,9 +177,7 @@ class StateKeeper:
         if len(data) > self._limits.message_bytes or weight > budget.share:
             return None
         indexed = Index(STATES + name, budget.indexes(owner).limited, (), weight, seconds)
-        commit = await budget.commit(store, owner, Put(f"state:{name}", data, seconds), indexed)
-        if commit.full is not None:
-            raise budget.refusal(commit.full)
+        await self._commit(store, owner, Put(f"state:{name}", data, seconds), indexed)
         return name
 
     async def get(self, name: str) -> bytes | None:
@@ -211,14 +210,17 @@ class StateKeeper:
         if nonce.partition(".")[0] != store.generation:
             # A store that lost writes no longer knows which earlier nonces were used.
             return False
-        commit = await self._budget.commit(
-            store,
-            owner,
-            Put(f"nonce:{nonce}", b"", seconds, only_if_absent=True),
-            Index(NONCES + nonce, self._budget.indexes(owner).limited, (), weight_of(0), seconds),
-        )
+        used = Put(f"nonce:{nonce}", b"", seconds, only_if_absent=True)
+        indexed = Index(NONCES + nonce, self._budget.indexes(owner).limited, (), weight_of(0), seconds)
+        return await self._commit(store, owner, used, indexed)
+
+    async def _commit(self, store: Store, owner: str, *steps: Step) -> bool:
+        """Do steps that store something for an owner, if there is room; return whether they were done."""
+        commit = await store.commit(*steps)
         if commit.full is not None:
-            raise self._budget.refusal(commit.full)
+            commit = await self._budget.make_room(store, owner, commit, steps)
+            if commit.full is not None:
+                raise self._budget.refusal(commit.full)
         return commit.done
 
 

@@ -16,7 +16,7 @@ another owner is. This module knows nothing of what the records contain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -101,13 +101,12 @@ class StoreBudget:
         """The most that the records of one owner may weigh."""
         return min(self._limits.owner_store_bytes, self._limits.store_bytes)
 
-    async def commit(self, store: Store, owner: str, *steps: Step) -> Commit:
-        """Do steps that store something for an owner; if there is no room, drop the oldest of it that can be dropped.
+    async def make_room(self, store: Store, owner: str, commit: Commit, steps: Sequence[Step]) -> Commit:
+        """Repeat a commit for which there was no room, after dropping the oldest of its owner that can be dropped.
 
         Raises:
             StoreUnavailable: nothing can be stored now.
         """
-        commit = await store.commit(*steps)
         if commit.full is None or commit.full.limit != "weight":
             return commit
         members = await self._droppable(store, owner)

@@ -27,10 +27,10 @@ from trunkline.protocol.limits import Limits
 from trunkline.server.store_budget import TASKS, StoreBudget, weight_of
 from trunkline.server.tasks.record import Change, TaskRecord, owner_of
 from trunkline.store.interface import (
+    Commit,
     Delete,
     Enqueue,
     Finish,
-    FullIndex,
     Index,
     IndexLimits,
     Publish,
@@ -62,7 +62,7 @@ _PATIENCE_SECONDS = 24 * 3600.0
 _MAX_ID = 200
 #: The queue of the unfinished tasks.
 QUEUE = "tasks"
-#: An outcome that makes a task heavier by no more is stored without a limit: a task can always end, if with an error.
+#: An outcome that makes a task longer by no more is stored without a limit: a task can always end, if with an error.
 _SMALL_OUTCOME = 1024
 _ANY = IndexLimits()
 _encode = msgspec.json.Encoder().encode
@@ -148,15 +148,14 @@ class TaskRecords:
             await self.connect()
         indexes = self._budget.indexes(names.owner)
         into = {indexes.unfinished: self._most_unfinished, **indexes.limited}
-        commit = await self._budget.commit(
-            store,
-            names.owner,
+        steps = (
             Index(names.member, into, (), weight_of(len(data)), seconds),
             Put(_key(record.id), data, seconds, None, True),
             Enqueue(QUEUE, record.id, b"", self.runner),
         )
+        commit = await store.commit(*steps)
         if commit.full is not None:
-            raise self._refusal(commit.full)
+            commit = await self._make_room(names, commit, steps)
         if not commit.done:
             raise RuntimeError(f"there is a task with the id {record.id} already")
         self.held[record.id] = HeldTask(record, data, record.created, names)
@@ -300,14 +299,14 @@ class TaskRecords:
         names = _names(after) if held is None else held.names
         steps = self._steps(before, data, after, encoded, names, is_held=held is not None)
         try:
-            commit = await self._budget.commit(self.store, names.owner, *steps)
+            commit = await self.store.commit(*steps)
+            if commit.full is not None:
+                commit = await self._make_room(names, commit, steps)
         except BaseException:
             # It may have been done all the same: the next change reads the record first.
             if held is not None:
                 held.data = b""
             raise
-        if commit.full is not None:
-            raise self._refusal(commit.full)
         if not commit.done:
             return None
         if after.finished or after.runner != self.runner:
@@ -328,13 +327,12 @@ class TaskRecords:
     ) -> list[Step]:
         """Return the steps of a change: the record, and all that follows from it."""
         id, indexes, weight = after.id, self._budget.indexes(names.owner), weight_of(len(encoded))
-        growth = weight - weight_of(len(data))
         if after.finished:
             # At least a moment: a time to live of zero is not one.
             expires = after.expires
             seconds = _FOREVER_SECONDS if expires is None else max(expires - self.now(), 0.001)
             # The result cannot be produced again, so that what others have stored does not count.
-            into = indexes.of_share if growth > _SMALL_OUTCOME else indexes.unlimited
+            into = indexes.of_share if len(encoded) - len(data) > _SMALL_OUTCOME else indexes.unlimited
             steps: list[Step] = [
                 Put(_key(id), encoded, seconds, data),
                 Index(names.member, into, (indexes.unfinished,), weight, seconds),
@@ -346,7 +344,7 @@ class TaskRecords:
         else:
             seconds = self._unfinished_seconds
             steps = [Put(_key(id), encoded, seconds, data)]
-            if growth:
+            if weight != weight_of(len(data)):
                 # A task can always be taken over.
                 into = indexes.limited if after.runner == before.runner else indexes.unlimited
                 steps.append(Index(names.member, into, (), weight, seconds))
@@ -357,9 +355,17 @@ class TaskRecords:
                 steps.append(Publish(_channel(id), b""))
         return steps
 
-    def _refusal(self, full: FullIndex) -> TooManyRequests:
-        """Return the error for an index without room."""
-        return self._too_many_unfinished() if full.limit == "members" else self._budget.refusal(full)
+    async def _make_room(self, names: TaskNames, commit: Commit, steps: Sequence[Step]) -> Commit:
+        """Repeat a commit for which there was no room, after dropping older tasks and states of the same owner.
+
+        Raises:
+            TooManyRequests: there is still no room.
+        """
+        commit = await self._budget.make_room(self.store, names.owner, commit, steps)
+        full = commit.full
+        if full is not None:
+            raise self._too_many_unfinished() if full.limit == "members" else self._budget.refusal(full)
+        return commit
 
     def _too_many_unfinished(self) -> TooManyRequests:
         most = self.limits.per_caller
