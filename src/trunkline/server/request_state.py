@@ -171,7 +171,7 @@ class StateKeeper:
 
         store, seal, seconds = await self._state.ready(), self._state.seal, self._limits.state_seconds
         # The names are in the order of their time, so that the oldest is found first.
-        name = f"{int(self._now() * 1000):012x}-{self._random(16).hex()}"
+        name = f"{int(self._now() * 1e6):014x}-{self._random(16).hex()}"
         data = contents if seal is None else seal.seal(contents, binding=name.encode()).encode()
         budget, weight = self._budget, weight_of(len(data))
         if len(data) > self._limits.message_bytes or weight > budget.share:
