@@ -273,7 +273,7 @@ def test_a_name_is_rejected_by_another_process_with_another_binding_and_when_it_
 
 @pytest.mark.parametrize("limit", ["message_bytes", "owner_store_bytes", "store_bytes"])
 def test_a_state_larger_than_the_store_is_an_error(limit: str) -> None:
-    seal = make_seal(limits=Limits(state_bytes=300, **{limit: 1000}))  # type: ignore[arg-type]
+    seal = make_seal(limits=Limits(state_bytes=300, **{limit: 1000}))
 
     with pytest.raises(InvalidParams, match="too large to keep"):
         seal.seal(LARGE_STATE, binding=BINDING)

@@ -20,7 +20,7 @@ from trunkline.server.store_budget import StoreBudget, weight_of
 
 __all__ = ["own_redis", "stored"]
 
-CAPABILITIES = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
+CAPABILITIES: dict[str, Any] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
 SHARE = 200_000
 LARGE = 50_000
 #: More than fits into a share.
@@ -275,7 +275,7 @@ def test_what_waits_for_the_store_is_bounded_for_each_owner_and_in_all() -> None
 @pytest.mark.parametrize("name", ["handles", "handle_bytes", "principal_handles", "principal_handle_bytes"])
 def test_limits_that_are_no_more_are_unknown(name: str) -> None:
     with pytest.raises(TypeError, match=name):
-        Limits(**{name: 1})  # type: ignore[arg-type]
+        Limits(**{name: 1})
 
 
 @pytest.mark.parametrize("name", ["total", "memory_bytes"])

@@ -82,7 +82,7 @@ async def opened(
     kind: str, clock: FakeClock, limits: TaskLimits | None = None, **sizes: int
 ) -> AsyncIterator[TaskRecords]:
     """Return the records of a runner; in memory, as of a server without other processes."""
-    budget = StoreBudget(Limits(**sizes))  # type: ignore[arg-type]
+    budget = StoreBudget(Limits(**sizes))
     async with engine(kind, clock) as store:
         yield TaskRecords(store, runner="here", now=clock.now, limits=limits, budget=budget, shared=kind != "memory")
 

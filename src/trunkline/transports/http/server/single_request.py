@@ -397,9 +397,10 @@ def _retry_after(answer: ErrorResponse) -> tuple[bytes, bytes]:
     """Return the header that says when to try again: when the error does, or soon."""
     data = answer.error.data
     seconds = data.get("retryAfter") if isinstance(data, Mapping) else None
-    # A handler may have written anything there.
-    is_time = isinstance(seconds, int | float) and 0 <= seconds < math.inf
-    return (b"retry-after", b"%d" % math.ceil(seconds)) if is_time else RETRY_SOON
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        # A handler may have written anything there.
+        return RETRY_SOON
+    return b"retry-after", b"%d" % math.ceil(seconds)
 
 
 class HandshakeRequestTransport(SingleRequestTransport):
