@@ -26,6 +26,8 @@ from msgspec import Raw
 
 from trunkline import Client, Server
 from trunkline.extensions import TaskLimits, TaskSettings
+from trunkline.protocol.limits import Limits
+from trunkline.server.store_budget import StoreBudget
 from trunkline.server.tasks.record import CallerFacts, TaskRecord, finish
 from trunkline.server.tasks.records import TaskRecords
 
@@ -35,13 +37,15 @@ GETS = 300
 FEW, MANY = 1_000, 100_000
 #: Tasks that are written at once.
 BATCH = 500
-LIMITS = TaskLimits(total=10_000_000, per_caller=1_000_000)
+LIMITS = TaskLimits(per_caller=1_000_000)
+#: No limit of bytes is reached.
+BYTES = Limits(store_bytes=2**40, owner_store_bytes=2**40)
 REVISIONS = ("2025-11-25", "2026-07-28")
 
 
 def subject(**options: Any) -> Server:
     """Create the server: one tool twice, plain and as a task."""
-    server = Server("bench", tasks=TaskSettings(limits=LIMITS), **options)
+    server = Server("bench", tasks=TaskSettings(limits=LIMITS), limits=BYTES, **options)
 
     async def echo(text: str) -> str:
         """Return the text."""
@@ -113,7 +117,8 @@ async def fill(path: Path, count: int) -> list[str]:
     result = Raw(msgspec.json.encode({"content": [{"type": "text", "text": "x" * 200}]}))
     ids = [f"task-{number:08d}" for number in range(count)]
     server = Server("bench", store=path)
-    records = TaskRecords(await server.state.ready(), runner="bench", now=time.time, limits=LIMITS)
+    store = await server.state.ready()
+    records = TaskRecords(store, runner="bench", now=time.time, limits=LIMITS, budget=StoreBudget(BYTES))
 
     async def write(id: str) -> None:
         record = TaskRecord(

@@ -9,13 +9,20 @@ from trunkline import Context, Limits, Server
 from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
 
 # No comments on idle streams and no sweep of idle sessions while something else is measured.
-LIMITS = Limits(connections=20_000, sessions=200_000, streams=20_000, comment_seconds=3600)
+LIMITS = Limits(
+    connections=20_000,
+    sessions=200_000,
+    streams=20_000,
+    comment_seconds=3600,
+    store_bytes=2**40,
+    owner_store_bytes=2**40,
+)
 
 server = Server(
     "bench",
     tools=[add],
     limits=LIMITS,
-    tasks=TaskSettings(limits=TaskLimits(total=1_000_000, per_caller=1_000_000)),
+    tasks=TaskSettings(limits=TaskLimits(per_caller=1_000_000)),
 )
 
 

@@ -14,6 +14,7 @@ from trunkline.protocol.caller import (
     Origin,
     Principal,
     Session,
+    owner_name,
     supports,
     usable_capabilities,
 )
@@ -65,6 +66,42 @@ def test_a_caller_of_a_session_has_the_current_log_level_of_the_session() -> Non
 def test_the_principal_of_a_caller_is_the_one_its_message_came_with() -> None:
     principal = Principal(subject="ada", scopes=frozenset({"read"}))
     assert Caller(NEWEST, None, {}, Origin("http", principal)).principal is principal
+
+
+# --- the owner of what is stored for a caller ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param((Principal(subject="a"), "192.0.2.1"), (Principal(subject="a"), None), True, id="any address"),
+        pytest.param(
+            (Principal(subject="a", client="x", scopes=frozenset({"s"})), None),
+            (Principal(subject="a", client="y"), None),
+            True,
+            id="clients of one user",
+        ),
+        pytest.param((Principal(subject="a"), None), (Principal(subject="b"), None), False, id="users"),
+        pytest.param((Principal(subject="a", issuer="i"), None), (Principal(subject="a"), None), False, id="issuers"),
+        pytest.param(
+            (Principal(subject="c", issuer="a\nb"), None),
+            (Principal(subject="b\nc", issuer="a"), None),
+            False,
+            id="parts",
+        ),
+        pytest.param((Principal(subject="192.0.2.1"), None), (None, "192.0.2.1"), False, id="a name like an address"),
+        pytest.param((None, "192.0.2.1"), (None, "192.0.2.2"), False, id="addresses"),
+        pytest.param((None, "::ffff:192.0.2.1"), (None, "192.0.2.1"), True, id="mapped"),
+        pytest.param((None, "2001:db8::1"), (None, "2001:db8::ffff:1"), True, id="one IPv6 network"),
+        pytest.param((None, "2001:db8::1"), (None, "2001:db8:0:1::1"), False, id="two IPv6 networks"),
+        pytest.param((None, "testclient"), (None, None), False, id="no address"),
+        pytest.param((None, None), (None, None), True, id="local"),
+    ],
+)
+def test_an_owner_is_a_user_or_a_network(
+    one: tuple[Principal | None, str | None], other: tuple[Principal | None, str | None], *, same: bool
+) -> None:
+    assert (owner_name(*one) == owner_name(*other)) is same
 
 
 # --- capabilities that a revision does not have ----------------------------------------------------------------------

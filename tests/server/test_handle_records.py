@@ -12,11 +12,14 @@ from trunkline import Client
 from trunkline.errors import HandleStoreFull, StoreUnavailable
 from trunkline.protocol.limits import Limits
 from trunkline.server.handle_records import HandleRecord, HandleRecords
+from trunkline.server.store_budget import weight_of
 from trunkline.store.interface import Commit, Step
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
 
 KEY = "11" * 32
+#: The weight of a handle with a small value.
+SMALL = weight_of(1)
 
 
 class Time:
@@ -59,8 +62,18 @@ def make(request: pytest.FixtureRequest, contents: MemoryContents) -> Make:
     return lambda limits: HandleRecords(ServerStore(engine, name="shop", keys=[KEY]), limits=limits)
 
 
-def record(value: bytes = b"1", owner: str | None = None, ttl: float = 10) -> HandleRecord:
+def record(value: bytes = b"1", owner: str = "local", ttl: float = 10) -> HandleRecord:
     return HandleRecord(value, owner, ttl)
+
+
+async def weight(make: Make, *sizes: int) -> int:
+    """Return the weight of handles with values of these sizes, which are sealed or not."""
+    records, total = make(Limits()), 0
+    for size in sizes:
+        probe = await records.create("probe", record(b"x" * size))
+        await records.delete(probe)
+        total += weight_of(len(probe.stored))
+    return total
 
 
 async def value_of(records: HandleRecords, key: str) -> bytes | None:
@@ -88,7 +101,7 @@ async def test_only_the_record_that_was_read_can_be_replaced(make: Make) -> None
 
 
 async def test_what_was_deleted_is_gone(make: Make) -> None:
-    records = make(Limits(handles=1))
+    records = make(Limits(owner_store_bytes=SMALL))
     handle = await records.create("k", record(owner="ada"))
     await records.delete(handle)
     await records.delete(handle)
@@ -117,10 +130,10 @@ async def test_saving_a_record_starts_its_time_again(make: Make, time: Time) -> 
 
 
 async def test_expired_records_make_room_in_any_order(make: Make, time: Time) -> None:
-    records = make(Limits(handles=3, principal_handles=3))
+    records = make(Limits(owner_store_bytes=3 * SMALL))
     for key, ttl in (("long", 30), ("short", 10), ("middle", 20)):
         await records.create(key, record(owner="ada", ttl=ttl))
-    with pytest.raises(HandleStoreFull, match="handles=3"):
+    with pytest.raises(HandleStoreFull, match=f"owner_store_bytes={3 * SMALL}"):
         await records.create("more", record(owner="ada"))
     time.now += 15
     await records.create("more", record(owner="ada"))
@@ -128,33 +141,39 @@ async def test_expired_records_make_room_in_any_order(make: Make, time: Time) ->
     assert stored == [True, False, True, True]
 
 
-async def test_bytes_are_counted_through_every_change(make: Make) -> None:
-    records = make(Limits(handle_bytes=10))
-    a = await records.create("a", record(b"x" * 6))
-    with pytest.raises(HandleStoreFull, match="handle_bytes=10"):
-        await records.create("b", record(b"x" * 5))
-    b = await records.create("b", record(b"x" * 4))
-    with pytest.raises(HandleStoreFull, match="handle_bytes=10"):
-        await records.save(b, b"x" * 5)
+@pytest.mark.parametrize("limit", ["store_bytes", "owner_store_bytes"])
+async def test_bytes_are_counted_through_every_change(make: Make, limit: str) -> None:
+    most = await weight(make, 6000, 4000)
+    records = make(Limits(**{limit: most}))
+    a = await records.create("a", record(b"x" * 6000))
+    with pytest.raises(HandleStoreFull, match=f" {limit}={most} "):
+        await records.create("b", record(b"x" * 5000))
+    b = await records.create("b", record(b"x" * 4000))
+    with pytest.raises(HandleStoreFull, match=f" {limit}={most} "):
+        await records.save(b, b"x" * 5000)
     assert await records.save(a, b"x")
-    b = await records.save(b, b"x" * 9) or b
+    b = await records.save(b, b"x" * 9000) or b
     await records.delete(b)
-    await records.create("c", record(b"x" * 9))
+    await records.create("c", record(b"x" * 9000))
     assert await value_of(records, "a") == b"x"
 
 
-async def test_the_share_of_a_principal_is_its_own(make: Make) -> None:
-    records = make(Limits(principal_handles=2, principal_handle_bytes=10))
-    await records.create("a", record(b"x" * 10, "ada"))
-    with pytest.raises(HandleStoreFull, match="principal_handle_bytes=10"):
-        await records.create("b", record(b"x", "ada"))
-    for key in "cdefg":
-        # Callers without a principal have no share.
-        await records.create(key, record(b"x" * 10))
-    await records.create("h", record(b"", "bea"))
-    await records.create("i", record(b"", "bea"))
-    with pytest.raises(HandleStoreFull, match="principal_handles=2"):
-        await records.create("j", record(b"", "bea"))
+async def test_the_share_of_an_owner_is_its_own(make: Make) -> None:
+    records = make(Limits(owner_store_bytes=2 * SMALL, store_bytes=5 * SMALL))
+    for owner in ("ada", "bea"):
+        for number in range(2):
+            await records.create(f"{owner}{number}", record(b"", owner))
+        with pytest.raises(HandleStoreFull, match=r"for this caller: the limit owner_store_bytes=\d+ is reached"):
+            await records.create("more", record(b"", owner))
+    await records.create("c0", record(b"", "cid"))
+    with pytest.raises(HandleStoreFull, match=r"on this server: the limit store_bytes=\d+ is reached"):
+        await records.create("c1", record(b"", "cid"))
+
+
+@pytest.mark.parametrize("limit", ["store_bytes", "owner_store_bytes"])
+async def test_a_limit_of_zero_admits_nothing(make: Make, limit: str) -> None:
+    with pytest.raises(HandleStoreFull, match=f" {limit}=0 "):
+        await make(Limits(**{limit: 0})).create("k", record())
 
 
 async def test_what_could_not_be_written_does_not_count(contents: MemoryContents) -> None:
@@ -170,7 +189,7 @@ async def test_what_could_not_be_written_does_not_count(contents: MemoryContents
             return await super().commit(*steps)
 
     store = Interrupted(contents)
-    limits = Limits(handle_bytes=100, principal_handle_bytes=100)
+    limits = Limits(owner_store_bytes=weight_of(2000) + weight_of(8000))
     records = HandleRecords(ServerStore(store, name="shop", keys=[KEY]), limits=limits)
 
     async def fail() -> None:
@@ -178,18 +197,18 @@ async def test_what_could_not_be_written_does_not_count(contents: MemoryContents
 
     store.before_write = fail
     with pytest.raises(StoreUnavailable):
-        await records.create("lost", record(b"x" * 100, "ada"))
-    handle = await records.create("k", record(b"x" * 10, "ada"))
-    store.before_write = lambda: records.save(handle, b"y" * 20)
-    assert await records.save(handle, b"x" * 90) is None
-    other = await records.create("other", record(b"x" * 80, "ada"))
+        await records.create("lost", record(b"x" * 10_000, "ada"))
+    handle = await records.create("k", record(b"x" * 1000, "ada"))
+    store.before_write = lambda: records.save(handle, b"y" * 1900)
+    assert await records.save(handle, b"x" * 9000) is None
+    other = await records.create("other", record(b"x" * 7900, "ada"))
     store.before_write = fail
     with pytest.raises(StoreUnavailable):
         await records.save(other, b"x")
     with pytest.raises(HandleStoreFull):
         await records.create("more", record(b"x", "ada"))
     assert await records.save(other, b"x")
-    await records.create("more", record(b"x" * 79, "ada"))
+    await records.create("more", record(b"x" * 6500, "ada"))
 
 
 async def test_a_record_of_an_earlier_generation_is_gone(make: Make, contents: MemoryContents) -> None:

@@ -37,7 +37,7 @@ ELICIT = "elicitation/create"
 
 async def stored_handles(server: Server) -> int:
     """Return how many handles are in the store of a server."""
-    return len(await server.state.store.members("handles"))
+    return len([name for name in await server.state.store.members("kept") if name.startswith("h:")])
 
 
 # --- values that never change ----------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from msgspec import Raw, structs
 from msgspec.json import decode, encode
 
-from trunkline.errors import ConfigError, InvalidParams, StoreUnavailable
+from trunkline.errors import ConfigError, InvalidParams, StoreUnavailable, TooManyRequests
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import Seal as TextSeal
 from trunkline.protocol.seal import read_keys
-from trunkline.server import request_state
 from trunkline.server.journal import Journal
 from trunkline.server.request_state import RoundState, StateBinding, StateKeeper, StateSeal, request_digest
+from trunkline.server.store_budget import weight_of
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
 
@@ -61,13 +61,13 @@ class Seal:
         self.inner = inner
 
     def seal(self, state: RoundState, *, binding: StateBinding) -> str:
-        return done(self.inner.seal(state, binding=binding))
+        return done(self.inner.seal(state, binding=binding, owner="local"))
 
     def open(self, text: str, *, binding: StateBinding) -> RoundState:
         return done(self.inner.open(text, binding=binding))
 
-    def spend(self, nonce: str) -> bool:
-        return done(self.inner.keeper.spend(nonce))
+    def spend(self, nonce: str, owner: str = "local") -> bool:
+        return done(self.inner.keeper.spend(nonce, owner=owner))
 
     def nonce(self) -> str:
         return done(self.inner.keeper.new_nonce())
@@ -270,8 +270,9 @@ def test_a_name_is_rejected_by_another_process_with_another_binding_and_when_it_
     refused(seal, text)
 
 
-def test_a_state_larger_than_the_store_is_an_error() -> None:
-    seal = make_seal(limits=Limits(state_bytes=300, message_bytes=1000))
+@pytest.mark.parametrize("limit", ["message_bytes", "owner_store_bytes", "store_bytes"])
+def test_a_state_larger_than_the_store_is_an_error(limit: str) -> None:
+    seal = make_seal(limits=Limits(state_bytes=300, **{limit: 1000}))
 
     with pytest.raises(InvalidParams, match="too large to keep"):
         seal.seal(LARGE_STATE, binding=BINDING)
@@ -283,43 +284,66 @@ def make_keeper(clock: Clock | None = None, **limits: Any) -> StateKeeper:
     return StateKeeper(state, limits=Limits(**limits), now=clock, random=os.urandom)
 
 
-@pytest.mark.parametrize(("size", "kept"), [(1, [False, True, True, True]), (40, [False, False, True, True])])
+def put(keeper: StateKeeper, contents: bytes, owner: str = "local") -> str:
+    name = done(keeper.put(contents, owner=owner))
+    assert name is not None
+    return name
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1, [False, True, True, True]), (1000, [False, False, True, True])])
+@pytest.mark.parametrize("limit", ["owner_store_bytes", "store_bytes"])
 def test_the_oldest_states_are_dropped_if_there_are_too_many_or_they_are_too_large(
-    size: int, kept: list[bool], monkeypatch: pytest.MonkeyPatch
+    size: int, kept: list[bool], limit: str
 ) -> None:
-    monkeypatch.setattr(request_state, "_STATES", 3)
     clock = Clock()
-    keeper = make_keeper(clock, message_bytes=100)
+    keeper = make_keeper(clock, **{limit: 3 * weight_of(1)})
     names = []
     for number in range(4):
-        names.append(str(done(keeper.put(bytes([number]) * size))))
+        names.append(put(keeper, bytes([number]) * size))
         clock.time += 1
 
     assert [done(keeper.get(name)) == bytes([n]) * size for n, name in enumerate(names)] == kept
 
 
 def test_many_small_states_make_room_for_a_large_one() -> None:
-    clock = Clock()
-    keeper = make_keeper(clock, message_bytes=100)
-    names = [str(done(keeper.put(b"x" * 5))) for _ in range(20)]
-    large = done(keeper.put(b"y" * 100))
+    keeper = make_keeper(owner_store_bytes=20 * weight_of(5))
+    names = [put(keeper, b"x" * 5) for _ in range(20)]
+    large = put(keeper, b"y" * 19_000)
 
-    assert large is not None
-    assert done(keeper.get(large)) == b"y" * 100
+    assert done(keeper.get(large)) == b"y" * 19_000
     assert [done(keeper.get(name)) for name in names] == [None] * 20
 
 
-def test_expired_states_are_not_returned_and_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_state, "_STATES", 2)
+def test_no_more_than_some_dozens_are_dropped_for_one() -> None:
+    keeper = make_keeper(owner_store_bytes=200 * weight_of(5))
+    names = [put(keeper, b"x" * 5) for _ in range(200)]
+    with pytest.raises(TooManyRequests, match="owner_store_bytes"):
+        put(keeper, b"y" * 150_000)
+
+    assert [done(keeper.get(name)) for name in names].count(None) == 63
+
+
+def test_the_states_of_another_owner_are_never_dropped() -> None:
+    keeper = make_keeper(store_bytes=2 * weight_of(5))
+    names = [put(keeper, b"x" * 5, "ada"), put(keeper, b"x" * 5, "bea")]
+    with pytest.raises(TooManyRequests, match="on this server: the limit store_bytes") as caught:
+        put(keeper, b"y", "cid")
+    names.append(put(keeper, b"y", "ada"))
+
+    assert (caught.value.code, caught.value.retry_after) == (503, 30)
+    assert [done(keeper.get(name)) for name in names] == [None, b"x" * 5, b"y"]
+
+
+def test_expired_states_are_not_returned_and_make_room() -> None:
     clock = Clock()
-    keeper = make_keeper(clock, state_seconds=60)
-    early = str(done(keeper.put(b"early")))
+    keeper = make_keeper(clock, state_seconds=60, owner_store_bytes=2 * weight_of(5))
+    early = put(keeper, b"early")
     clock.time += 30
-    later = str(done(keeper.put(b"later")))
+    later = put(keeper, b"later")
     clock.time += 30
 
     assert done(keeper.get(early)) is None
-    done(keeper.put(b"new"))
+    put(keeper, b"new")
     assert done(keeper.get(later)) == b"later"
 
 
@@ -338,16 +362,17 @@ def test_a_nonce_is_spent_once_for_as_long_as_its_state_can_live() -> None:
     assert seal.spend(first)
 
 
-def test_a_full_set_of_nonces_drops_none_and_accepts_none(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_state, "_NONCES", 3)
+def test_a_full_set_of_nonces_drops_none_and_accepts_none_of_its_owner() -> None:
     clock = Clock()
-    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    seal = make_seal(clock=clock, limits=Limits(state_seconds=60, owner_store_bytes=3 * weight_of(0)))
     nonces = [seal.nonce() for _ in range(4)]
 
-    assert [seal.spend(nonce) for nonce in (*nonces, nonces[0])] == [True] * 3 + [False] * 2
-    assert "are rejected for now" in caplog.text
+    assert [seal.spend(nonce) for nonce in nonces[:3]] == [True] * 3
+    with pytest.raises(TooManyRequests, match="owner_store_bytes") as caught:
+        seal.spend(nonces[3])
+    assert caught.value.code == 429
+    assert not seal.spend(nonces[0])
+    assert seal.spend(nonces[3], "another")
     clock.time += 60
     assert seal.spend(nonces[3])
 

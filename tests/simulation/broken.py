@@ -249,7 +249,7 @@ def _states_per_worker(replace: Replace) -> None:
     """A state that is too large to travel is kept by the worker that made it."""
     kept: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()
 
-    async def put(self: Any, contents: bytes) -> str:
+    async def put(self: Any, contents: bytes, *, owner: str) -> str:
         own = kept.setdefault(self, {})
         own[str(len(own))] = contents
         return str(len(own) - 1)
@@ -265,7 +265,7 @@ def _single_use_per_worker(replace: Replace) -> None:
     """Each worker remembers for itself which states were used."""
     used: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
-    async def spend(self: Any, nonce: str) -> bool:
+    async def spend(self: Any, nonce: str, *, owner: str) -> bool:
         own = used.setdefault(self, set())
         known = nonce in own
         own.add(nonce)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -38,6 +39,7 @@ __all__ = [
     "SessionStore",
     "has_scopes",
     "origin_has_scopes",
+    "owner_name",
     "parse_scopes",
     "required_capabilities",
     "same_principal",
@@ -68,12 +70,49 @@ def same_principal(one: Principal | None, other: Principal | None) -> bool:
     return one.identity == other.identity
 
 
+def owner_name(principal: Principal | None, address: str | None) -> str:
+    """Return the name under which limits count a caller: of its principal, or of its network if it has none.
+
+    All callers without either are one, on stdio and in memory; so are all clients behind one proxy. It says who fills a
+    limit, not who may read what: that is the whole identity of a principal. The client is no part of it: a user who
+    registers many clients still has one share.
+    """
+    if principal is not None:
+        return _digest("principal", principal.issuer, principal.subject)
+    return "local" if address is None else _network_name(address)
+
+
+@lru_cache(maxsize=1024)
+def _digest(*parts: str | None) -> str:
+    """Return a name without special characters, however long the parts are."""
+    from hashlib import blake2b
+
+    # The form of a tuple delimits its parts unambiguously.
+    return blake2b(repr(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _network_name(address: str) -> str:
+    """Return the name of a client's network: an IPv4 address, or the /64 that one IPv6 customer has at least."""
+    from ipaddress import IPv6Address, ip_address
+
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return _digest("address", address)
+    if isinstance(parsed, IPv6Address):
+        return _digest("address", str(parsed.ipv4_mapped or int(parsed) >> 64))
+    return _digest("address", address)
+
+
 class Origin(Struct, frozen=True):
-    """How a message arrived: the transport, the authenticated principal, and its MCP headers."""
+    """How a message arrived: the transport, the authenticated principal, its MCP headers, and the client's address."""
 
     transport: str
     principal: Principal | None = None
     headers: Mapping[str, str] | None = None
+    #: The network address of the client, over HTTP.
+    address: str | None = None
 
 
 #: The prefix of a capability path for an extension.
@@ -105,6 +144,11 @@ class Caller(Struct, frozen=True):
     def principal(self) -> Principal | None:
         """The principal that was authenticated for this request."""
         return self.origin.principal
+
+    @property
+    def owner(self) -> str:
+        """The name under which limits count the caller."""
+        return owner_name(self.origin.principal, self.origin.address)
 
     def supports(self, capability: str) -> bool:
         """Return True if the caller declared a capability, given as a dotted path."""

@@ -22,7 +22,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: three times as much once they are decoded. More are answered 503.
     memory_bytes: int = 256 * 1024 * 1024
     #: The same for one caller: a principal, or the address of a client without one. More are answered 429.
-    caller_memory_bytes: int = 64 * 1024 * 1024
+    owner_memory_bytes: int = 64 * 1024 * 1024
     #: Maximum nesting depth of objects and arrays in a message.
     depth: int = 256
     #: Maximum number of messages in one batch.
@@ -54,14 +54,12 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal_entries: int = 1024
     #: Bytes of the answers and the results of `ctx.once` that are kept for one call.
     journal_bytes: int = 16 * 1024 * 1024
-    #: Handles that are stored at once.
-    handles: int = 10_000
-    #: Bytes of all values behind stored handles.
-    handle_bytes: int = 64 * 1024 * 1024
-    #: Handles that are stored at once for one authenticated principal.
-    principal_handles: int = 1000
-    #: Bytes of the values behind the stored handles of one authenticated principal.
-    principal_handle_bytes: int = 8 * 1024 * 1024
+    #: Bytes that a server stores for all of its callers: handles, large request states, tasks; each counts at least
+    #: 512 bytes more than its own.
+    store_bytes: int = 512 * 1024 * 1024
+    #: The same for one caller: a user, or a network address where callers are not authenticated. When it is reached,
+    #: the oldest request states and finished tasks of this caller make room.
+    owner_store_bytes: int = 128 * 1024 * 1024
     #: Bytes of an immutable value that is sealed into the text of its handle; larger values are stored, since models
     #: have to repeat the text.
     sealed_handle_bytes: int = 512

@@ -112,7 +112,7 @@ def validate_request(
         return _initialize(row, params, session, origin, profile)
     if session is not None:
         caller = session.caller
-        if origin.principal is not caller.origin.principal:
+        if origin.principal is not caller.origin.principal or origin.address != caller.origin.address:
             caller = replace(caller, origin=origin)
         if method not in profile.methods[caller.revision]:
             return _not_found(method, caller.revision)

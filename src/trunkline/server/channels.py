@@ -215,7 +215,9 @@ class InputRequiredChannel(JournalChannel):
         return t.InputRequiredResult(
             result_type="input_required",
             input_requests={name: question.request for name, question in questions.items()},
-            request_state=await self._seal.seal(RoundState(self.round + 1, journal), binding=binding),
+            request_state=await self._seal.seal(
+                RoundState(self.round + 1, journal), binding=binding, owner=self.exchange.admitted.caller.owner
+            ),
         )
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:

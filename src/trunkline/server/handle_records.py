@@ -1,13 +1,13 @@
-"""The values of handles in the store of a server: records, their limits, and changes that are never overwritten.
+"""The values of handles in the store of a server: records, and changes that are never overwritten.
 
 Keys are digests of handle, type and principal, so a store contains no usable handle, and the handle of another
-principal is not found. A record and its place in the indexes, which hold the limits, are written in one commit. Records
-are sealed unless only this user can read the store. This module knows neither handles nor the types of their values.
+principal is not found. A record and its place in the indexes of `StoreBudget` are written in one commit. Records are
+sealed unless only this user can read the store. This module knows neither handles nor the types of their values.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,14 +16,11 @@ from msgspec import Struct
 from trunkline.errors import HandleStoreFull
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.seal import InvalidSeal
-from trunkline.store.interface import Commit, Delete, Index, IndexLimits, Put
+from trunkline.server.store_budget import HANDLES, StoreBudget, weight_of
+from trunkline.store.interface import Commit, Delete, Index, Put, Step, Store
 from trunkline.store.server_store import ServerStore
 
 __all__ = ["HandleRecord", "HandleRecords", "StoredHandle"]
-
-#: The index of all handles, and the fields of `Limits` by the limits of an index.
-_ALL = "handles"
-_FIELDS = MappingProxyType({"members": "handles", "weight": "handle_bytes"})
 
 
 class HandleRecord(Struct, frozen=True, array_like=True):
@@ -31,8 +28,8 @@ class HandleRecord(Struct, frozen=True, array_like=True):
 
     #: The value as JSON.
     value: bytes
-    #: A digest of the principal; None for callers without one.
-    owner: str | None
+    #: The owner by whose share it counts (`owner_name`).
+    owner: str
     #: Seconds from the last change until it expires.
     ttl: float
     #: Whether the value was immutable when it was created.
@@ -58,15 +55,12 @@ _DECODER = msgspec.msgpack.Decoder(HandleRecord)
 class HandleRecords:
     """Stores the records of handles until they expire."""
 
-    __slots__ = ("_limits", "_share", "_state", "_total")
+    __slots__ = ("_budget", "_state")
 
     def __init__(self, state: ServerStore, *, limits: Limits) -> None:
         """Use the store of a server; the limits hold for all of its workers together."""
         self._state = state
-        self._limits = limits
-        self._total = IndexLimits(limits.handles, limits.handle_bytes)
-        #: The limits of one principal.
-        self._share = IndexLimits(limits.principal_handles, limits.principal_handle_bytes)
+        self._budget = StoreBudget(limits)
 
     async def create(self, key: str, record: HandleRecord) -> StoredHandle:
         """Store a new record.
@@ -76,9 +70,13 @@ class HandleRecords:
             StoreUnavailable: nothing can be stored now.
         """
         store = await self._state.ready()
-        record = msgspec.structs.replace(record, generation=store.generation)
-        handle = self._encode(key, record)
-        self._check_room(await store.commit(Put(_name(key), handle.stored, record.ttl), self._indexed(handle)))
+        handle = self._encode(
+            key, HandleRecord(record.value, record.owner, record.ttl, record.fixed, 1, store.generation)
+        )
+        steps = Put(_name(key), handle.stored, record.ttl), self._indexed(handle)
+        commit = await store.commit(*steps)
+        if commit.full is not None:
+            await self._make_room(store, handle, commit, steps)
         return handle
 
     async def load(self, key: str) -> StoredHandle | None:
@@ -112,8 +110,10 @@ class HandleRecords:
         record = msgspec.structs.replace(before, value=value, version=before.version + 1)
         changed = self._encode(handle.key, record)
         written = Put(_name(handle.key), changed.stored, record.ttl, handle.stored)
-        commit = await store.commit(written, self._indexed(changed))
-        self._check_room(commit)
+        steps = written, self._indexed(changed)
+        commit = await store.commit(*steps)
+        if commit.full is not None:
+            commit = await self._make_room(store, changed, commit, steps)
         return changed if commit.done else None
 
     async def delete(self, handle: StoredHandle) -> None:
@@ -123,8 +123,8 @@ class HandleRecords:
             StoreUnavailable: nothing can be removed now.
         """
         store = await self._state.ready()
-        indexes = tuple(self._indexes(handle.record.owner))
-        await store.commit(Delete(_name(handle.key)), Index(handle.key, {}, indexes))
+        indexes = tuple(self._budget.indexes(handle.record.owner).unlimited)
+        await store.commit(Delete(_name(handle.key)), Index(HANDLES + handle.key, {}, indexes))
 
     def _encode(self, key: str, record: HandleRecord) -> StoredHandle:
         data, seal = _ENCODER.encode(record), self._state.seal
@@ -132,22 +132,15 @@ class HandleRecords:
 
     def _indexed(self, handle: StoredHandle) -> Index:
         record = handle.record
-        return Index(handle.key, self._indexes(record.owner), weight=len(record.value), ttl=record.ttl)
+        into = self._budget.indexes(record.owner).limited
+        return Index(HANDLES + handle.key, into, (), weight_of(len(handle.stored)), record.ttl)
 
-    def _indexes(self, owner: str | None) -> dict[str, IndexLimits]:
-        if owner is None:
-            # Callers without a principal cannot be distinguished, so only the totals apply to them.
-            return {_ALL: self._total}
-        return {_ALL: self._total, f"{_ALL}:{owner}": self._share}
-
-    def _check_room(self, commit: Commit) -> None:
-        if commit.full is None:
-            return
-        name = ("" if commit.full.name == _ALL else "principal_") + _FIELDS[commit.full.limit]
-        raise HandleStoreFull(
-            f"No more can be stored: the limit {name}={getattr(self._limits, name)} is reached. Finish with earlier "
-            "values, or wait until they expire."
-        )
+    async def _make_room(self, store: Store, handle: StoredHandle, commit: Commit, steps: Sequence[Step]) -> Commit:
+        """Repeat a commit for which there was no room, after dropping what can be dropped of the same owner."""
+        commit = await self._budget.make_room(store, handle.record.owner, commit, steps)
+        if commit.full is not None:
+            raise HandleStoreFull(self._budget.refusal(commit.full).message)
+        return commit
 
 
 def _name(key: str) -> str:

@@ -176,9 +176,9 @@ class HandleService:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(
-        self, value: T, codec: ValueCodec[T], *, identity: str | None, ttl: float, stored: bool
+        self, value: T, codec: ValueCodec[T], *, identity: str | None, owner: str, ttl: float, stored: bool
     ) -> OpenHandle[T]:
-        """Create a handle for a caller.
+        """Create a handle for a caller; if it is stored, it counts by the share of its owner.
 
         Raises:
             HandleStoreFull: a limit of the store is reached.
@@ -193,7 +193,6 @@ class HandleService:
             text = codec.prefix + _SEALED + self._seal.seal(plain, binding=_binding(codec, identity))
             return OpenHandle(text, value, codec, service=self, stored=None)
         text = codec.prefix + _STORED + secrets.token_urlsafe(_TOKEN_BYTES)
-        owner = None if identity is None else blake2b(identity.encode(), digest_size=16).hexdigest()
         handle = await self.records.create(_key(text, codec, identity), HandleRecord(data, owner, ttl, fixed))
         return OpenHandle(text, value, codec, service=self, stored=None if fixed else handle)
 
@@ -292,7 +291,8 @@ async def create_handle(
 
     async def create() -> str:
         nonlocal created
-        created = await root.handles.create(value, codec, identity=identity, ttl=ttl, stored=stored)
+        owner = exchange.admitted.caller.owner
+        created = await root.handles.create(value, codec, identity=identity, owner=owner, ttl=ttl, stored=stored)
         _warn_if_unused(root, codec)
         return created.id
 

@@ -22,7 +22,7 @@ from trunkline.protocol.seal import InvalidSeal, Seal, sealed_length
 from trunkline.server.journal import Journal, message_digest
 
 if TYPE_CHECKING:
-    from trunkline.store.interface import Store
+    from trunkline.store.interface import Step, Store
     from trunkline.store.server_store import ServerStore
 
 __all__ = ["RoundState", "StateBinding", "StateKeeper", "StateSeal", "request_digest"]
@@ -34,10 +34,6 @@ _PURPOSE = b"\x01"
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.
 _PER_ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
-#: The most large states that are kept at once; the oldest make room for new ones, at most so many for one.
-_STATES, _DROPPED = 1024, 64
-#: The most used nonces that are kept: each for 15 minutes, so 290 single-use calls a second, and about 80 MB.
-_NONCES = 2**18
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -82,11 +78,12 @@ class StateSeal:
         self._now = now
         self.keeper: StateKeeper = StateKeeper(state, limits=limits, now=now, random=random)
 
-    async def seal(self, state: RoundState, *, binding: StateBinding) -> str:
-        """Return the sealed text of a state, valid for this binding only.
+    async def seal(self, state: RoundState, *, binding: StateBinding, owner: str) -> str:
+        """Return the sealed text of a state, valid for this binding only; if it is stored, it counts for its owner.
 
         Raises:
             InvalidParams: the state is too large to be kept.
+            TooManyRequests: it is too large to send, and a limit of what is stored is reached.
             StoreUnavailable: it is too large to send, and cannot be stored now.
         """
         state.journal.check_size(self._limits)
@@ -95,7 +92,7 @@ class StateSeal:
         until = self._now() + self._limits.state_seconds
         plain = msgspec.json.encode(_Contents(until, binding, state))
         if sealed_length(len(plain)) > self._limits.state_bytes:
-            name = await self.keeper.put(plain)
+            name = await self.keeper.put(plain, owner=owner)
             if name is None:
                 raise InvalidParams("The responses of this call are too large to keep.")
             plain = msgspec.json.encode(name)
@@ -141,8 +138,11 @@ class StateKeeper:
         self, state: ServerStore, *, limits: Limits, now: Callable[[], float], random: Callable[[int], bytes]
     ) -> None:
         """Use the store of a server."""
+        from trunkline.server.store_budget import StoreBudget
+
         self._state = state
         self._limits = limits
+        self._budget = StoreBudget(limits)
         self._now = now
         self._random = random
 
@@ -155,34 +155,26 @@ class StateKeeper:
             generation = ""
         return f"{generation}.{self._random(16).hex()}"
 
-    async def put(self, contents: bytes) -> str | None:
+    async def put(self, contents: bytes, *, owner: str) -> str | None:
         """Store contents for as long as states are valid, and return their name; None if they are too large.
 
         Raises:
+            TooManyRequests: a limit of what is stored is reached.
             StoreUnavailable: nothing can be stored now.
         """
-        from trunkline.store.interface import Index, IndexLimits, Put
+        from trunkline.server.store_budget import STATES, weight_of
+        from trunkline.store.interface import Index, Put
 
         store, seal, seconds = await self._state.ready(), self._state.seal, self._limits.state_seconds
         # The names are in the order of their time, so that the oldest is found first.
-        name = f"{int(self._now() * 1000):012x}-{self._random(16).hex()}"
+        name = f"{int(self._now() * 1e6):014x}-{self._random(16).hex()}"
         data = contents if seal is None else seal.seal(contents, binding=name.encode()).encode()
-        room = {"states": IndexLimits(members=_STATES, weight=self._limits.message_bytes)}
-        if len(data) > self._limits.message_bytes:
+        budget, weight = self._budget, weight_of(len(data))
+        if len(data) > self._limits.message_bytes or weight > budget.share:
             return None
-        for _ in range(_DROPPED):
-            steps = Put(f"state:{name}", data, seconds), Index(name, room, weight=len(data), ttl=seconds)
-            if (await store.commit(*steps)).done:
-                return name
-            await self._drop_oldest(store)
-        return None
-
-    @staticmethod
-    async def _drop_oldest(store: Store) -> None:
-        from trunkline.store.interface import Delete, Index
-
-        for name in await store.members("states", limit=1):
-            await store.commit(Delete(f"state:{name}"), Index(name, {}, ["states"]))
+        indexed = Index(STATES + name, budget.indexes(owner).limited, (), weight, seconds)
+        await self._commit(store, owner, Put(f"state:{name}", data, seconds), indexed)
+        return name
 
     async def get(self, name: str) -> bytes | None:
         """Return the contents stored under a name; None if they were never stored, or are gone.
@@ -198,26 +190,33 @@ class StateKeeper:
         except (InvalidSeal, UnicodeDecodeError):
             return None
 
-    async def spend(self, nonce: str) -> bool:
-        """Mark a nonce as used on all workers; return False if it was used already, or cannot be recorded.
+    async def spend(self, nonce: str, *, owner: str) -> bool:
+        """Mark a nonce as used on all workers; return False if it was used already.
 
         When too many are recorded, no more are accepted: dropping one would let a state be used twice.
 
         Raises:
+            TooManyRequests: a limit of what is stored is reached.
             StoreUnavailable: it is unknown now whether the nonce was used.
         """
-        from trunkline.store.interface import Index, IndexLimits, Put
+        from trunkline.server.store_budget import NONCES, weight_of
+        from trunkline.store.interface import Index, Put
 
         store, seconds = await self._state.ready(), self._limits.state_seconds
         if nonce.partition(".")[0] != store.generation:
             # A store that lost writes no longer knows which earlier nonces were used.
             return False
-        commit = await store.commit(
-            Put(f"nonce:{nonce}", b"", seconds, only_if_absent=True),
-            Index(nonce, {"nonces": IndexLimits(members=_NONCES)}, ttl=seconds),
-        )
+        used = Put(f"nonce:{nonce}", b"", seconds, only_if_absent=True)
+        indexed = Index(NONCES + nonce, self._budget.indexes(owner).limited, (), weight_of(0), seconds)
+        return await self._commit(store, owner, used, indexed)
+
+    async def _commit(self, store: Store, owner: str, *steps: Step) -> bool:
+        """Do steps that store something for an owner, if there is room; return whether they were done."""
+        commit = await store.commit(*steps)
         if commit.full is not None:
-            _log.warning("single-use states are rejected for now: %d are recorded already", _NONCES)
+            commit = await self._budget.make_room(store, owner, commit, steps)
+            if commit.full is not None:
+                raise self._budget.refusal(commit.full)
         return commit.done
 
 

@@ -350,7 +350,7 @@ class ToolDefinition:
         from trunkline.server.dispatch import root_server
 
         # The server of the connection sealed the state, also for a server mounted in it.
-        if not await root_server(exchange).seal.keeper.spend(nonce):
+        if not await root_server(exchange).seal.keeper.spend(nonce, owner=exchange.admitted.caller.owner):
             raise InvalidParams("The request state was used already; start the call again.")
 
     def _prepare(self) -> None:

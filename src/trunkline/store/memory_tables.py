@@ -443,14 +443,20 @@ class MemoryTables:
 
     def _remove_stale(self) -> None:
         """Remove the entries of items that are gone from the heap."""
-        self._expiring = [entry for entry in self._expiring if self._is_current(entry)]
-        heapify(self._expiring)
-        self._search_at = max(_SMALL_HEAP, 2 * len(self._expiring))
-
-    def _is_current(self, entry: tuple[float, int, str, str]) -> bool:
-        queued, kind, name, index = entry
-        record = self._record(kind, name, index)
-        return record is not None and record[1] == queued
+        # Without a call for each entry: that would be a good part of what a write costs.
+        tables: tuple[dict[str, _Expiring[Any]], ...] = (self.values, self.logs, self.counts)
+        indexes, current = self.indexes, []
+        for entry in self._expiring:
+            queued, kind, name, index = entry
+            if kind != _MEMBER:
+                record = tables[kind].get(name)
+            else:
+                record = indexes[index].members.get(name) if index in indexes else None
+            if record is not None and record[1] == queued:
+                current.append(entry)
+        heapify(current)
+        self._expiring = current
+        self._search_at = max(_SMALL_HEAP, 2 * len(current))
 
     def _table(self, kind: int, index: str) -> dict[str, _Expiring[Any]]:
         if kind == _VALUE:

@@ -100,6 +100,8 @@ class Killer:
     longest = 0.4
     #: Seconds after which the tasks of a killed process are taken over: some lives are longer.
     lease = 0.1
+    #: The address of the client, over HTTP.
+    address: str | None = None
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -198,7 +200,7 @@ class Killer:
         server = Server("workers", **self.stored)
         try:
             stored = TaskRecords(await server.state.ready(), server.state.seal, runner="observer", now=time.time)
-            return list(await stored.page(None, after=None, limit=1_000_000))
+            return list(await stored.page(None, after=None, limit=1_000_000, address=self.address))
         finally:
             await server.aclose()
 

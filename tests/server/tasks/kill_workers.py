@@ -37,6 +37,7 @@ class WorkerKiller(Killer):
 
     # Each kill ends one worker of several: with longer tasks it meets as many.
     longest = 2.0
+    address = "127.0.0.1"
 
     def __init__(self, folder: Path, seed: int, redis: RedisServer, stack: ExitStack) -> None:
         super().__init__(folder, seed)

@@ -7,22 +7,29 @@ from typing import Any
 from msgspec import Raw
 
 import trunkline.types as t
+from trunkline.protocol.caller import Principal
 from trunkline.protocol.channel import Question
 from trunkline.protocol.revisions import NEWEST
-from trunkline.server.tasks.record import CallerFacts, TaskRecord
+from trunkline.server.tasks.record import CallerFacts, TaskRecord, owner_of
 
-__all__ = ["RESULT", "make_question", "make_record"]
+__all__ = ["RESULT", "make_question", "make_record", "user"]
 
 #: The result of a finished task.
 RESULT = Raw(b'{"content":[{"type":"text","text":"done"}]}')
 
 
-def make_record(id: str = "one", **members: Any) -> TaskRecord:
-    """Return a new task."""
+def user(name: str | None) -> Principal | None:
+    """Return the principal of a user; None for no name."""
+    return None if name is None else Principal(subject=name)
+
+
+def make_record(id: str = "one", *, owner: str | None = None, **members: Any) -> TaskRecord:
+    """Return a new task; the owner is the name of a user."""
+    principal = user(owner)
     usual: dict[str, Any] = {
-        "owner": None,
+        "owner": owner_of(principal),
         "tool": "work",
-        "caller": CallerFacts(NEWEST.name, {}),
+        "caller": CallerFacts(NEWEST.name, {}, principal=principal),
         "created": 100.0,
         "updated": 100.0,
         "ttl": 60.0,

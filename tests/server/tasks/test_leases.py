@@ -20,7 +20,8 @@ from tests.server.tasks.talk import EXTENSION, FINISHED, opened, workshop
 from tests.store.conftest import Workers
 from trunkline import Context, Server
 from trunkline.errors import StoreUnavailable, TooManyRequests
-from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
+from trunkline.extensions import TaskLimits, TaskOptions
+from trunkline.protocol.limits import Limits
 from trunkline.server.journal import Journal
 from trunkline.server.tasks.leases import Leases
 from trunkline.server.tasks.record import Change, TaskRecord, finish, keep_once
@@ -376,8 +377,7 @@ async def test_a_handler_whose_task_another_worker_took_over_is_stopped() -> Non
 
 async def test_outcomes_that_wait_are_bounded() -> None:
     contents, store, _ = make_store()
-    limits = TaskLimits(memory_bytes=10_000)
-    server, gate = workshop(tasks=TaskSettings(limits=limits), store=store)
+    server, gate = workshop(limits=Limits(owner_store_bytes=10_000), store=store)
 
     @server.tool(task=True)
     async def write() -> str:

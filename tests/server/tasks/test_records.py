@@ -14,20 +14,35 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
+from msgspec.json import encode
+from msgspec.structs import replace
 
 from tests.server.tasks.conftest import CLOCKED
-from tests.server.tasks.records import RESULT, make_question, make_record
+from tests.server.tasks.records import RESULT, make_question, make_record, user
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline.errors import TooManyRequests
 from trunkline.extensions import TaskLimits
+from trunkline.protocol.caller import Principal
+from trunkline.protocol.limits import Limits
+from trunkline.server.store_budget import StoreBudget, weight_of
 from trunkline.server.tasks.leases import Leases
-from trunkline.server.tasks.record import TaskRecord, add_question, answer_questions, finish, keep_once, start_again
+from trunkline.server.tasks.record import (
+    TaskRecord,
+    add_question,
+    answer_questions,
+    finish,
+    keep_once,
+    owner_of,
+    start_again,
+)
 from trunkline.server.tasks.records import TaskRecords
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.testing.clock import FakeClock
 
-LIMITS = TaskLimits(per_caller=3, total=6)
+LIMITS = TaskLimits(per_caller=3)
+#: Room for three to five tasks of one user, and for five to eight in all.
+BYTES = Limits(owner_store_bytes=5 * 1024, store_bytes=8 * 1024)
 #: The engines whose clock can be moved on; that of a Redis cannot.
 WITH_CLOCK = pytest.mark.parametrize("kind", CLOCKED)
 
@@ -71,10 +86,18 @@ def make_engine(kind: str, clock: FakeClock, path: Path) -> Store:
 
 
 @asynccontextmanager
-async def opened(kind: str, clock: FakeClock, limits: TaskLimits | None = None) -> AsyncIterator[TaskRecords]:
+async def opened(
+    kind: str, clock: FakeClock, limits: TaskLimits | None = None, **sizes: int
+) -> AsyncIterator[TaskRecords]:
     """Return the records of a runner; in memory, as of a server without other processes."""
+    budget = StoreBudget(Limits(**sizes))
     async with engine(kind, clock) as store:
-        yield TaskRecords(store, runner="here", now=clock.now, limits=limits, shared=kind != "memory")
+        yield TaskRecords(store, runner="here", now=clock.now, limits=limits, budget=budget, shared=kind != "memory")
+
+
+def weight(record: TaskRecord) -> int:
+    """Return what a task weighs in a store that is not sealed."""
+    return weight_of(len(encode(record)))
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -93,9 +116,34 @@ class Model:
     async def create(self, record: TaskRecord) -> None:
         self.records = self._alive()
         unfinished = [each for each in self.records.values() if each.owner == record.owner and not each.finished]
-        if len(unfinished) >= LIMITS.per_caller or len(self.records) >= LIMITS.total:
+        if len(unfinished) >= LIMITS.per_caller:
             raise TooManyRequests("full")
+        self._make_room(record)
         self.records[record.id] = record
+
+    def _make_room(self, record: TaskRecord) -> None:
+        """Drop finished tasks of the same owner, the oldest first."""
+        finished = sorted(
+            (each for each in self._alive().values() if each.owner == record.owner and each.finished),
+            key=lambda each: (each.created, each.id),
+        )
+        for count in (1, 2, 4, 8, 16, 32):
+            if self._has_room(record) or not finished:
+                break
+            for dropped in finished[:count]:
+                del self.records[dropped.id]
+            del finished[:count]
+        if not self._has_room(record):
+            raise TooManyRequests("full")
+
+    def _has_room(self, record: TaskRecord) -> bool:
+        before = self._alive().get(record.id)
+        if before is not None and weight(record) <= weight(before):
+            return True
+        others = [each for each in self._alive().values() if each.id != record.id]
+        share = sum(weight(each) for each in others if each.owner == record.owner)
+        total = sum(weight(each) for each in others)
+        return share + weight(record) <= BYTES.owner_store_bytes and total + weight(record) <= BYTES.store_bytes
 
     async def get(self, id: str) -> TaskRecord | None:
         return self._alive().get(id)
@@ -103,12 +151,18 @@ class Model:
     async def update(self, id: str, change: Callable[[TaskRecord], TaskRecord]) -> TaskRecord | None:
         before = self._alive().get(id)
         if before is not None:
-            self.records[id] = change(before)
+            after = change(before)
+            if not after.finished:
+                self._make_room(after)
+            self.records[id] = after
         return self._alive().get(id, self.records[id]) if before is not None else None
 
-    async def page(self, owner: str | None, *, after: tuple[float, str] | None, limit: int) -> list[TaskRecord]:
+    async def page(
+        self, principal: Principal | None, *, after: tuple[float, str] | None, limit: int
+    ) -> list[TaskRecord]:
         own = sorted(
-            (each for each in self._alive().values() if each.owner == owner), key=lambda each: (each.created, each.id)
+            (each for each in self._alive().values() if each.owner == owner_of(principal)),
+            key=lambda each: (each.created, each.id),
         )
         return [each for each in own if after is None or (each.created, each.id) > after][:limit]
 
@@ -130,7 +184,7 @@ class Stored:
         self.update, self.page = self._records.update, self._records.page
 
     def _runner(self, name: str) -> TaskRecords:
-        return TaskRecords(self._store, runner=name, now=self._clock.now, limits=LIMITS)
+        return TaskRecords(self._store, runner=name, now=self._clock.now, limits=LIMITS, budget=StoreBudget(BYTES))
 
     async def restart(self, runner: str) -> list[TaskRecord]:
         ended, self._records = self._records, self._runner(runner)
@@ -175,7 +229,7 @@ class Walk:
             return await self._create(number, operation)
         if operation.name == "page":
             after = (operation.value, "") if operation.value else None
-            return list(await self.tasks.page(operation.owner, after=after, limit=operation.number))
+            return list(await self.tasks.page(user(operation.owner), after=after, limit=operation.number))
         if operation.name == "restart":
             self.runner += 1
             taken = await self.tasks.restart(f"runner-{self.runner}")
@@ -212,7 +266,10 @@ class Walk:
             "once": lambda record: keep_once(record, "k", Raw(b"[1]")),
             "nothing": lambda record: record,
         }
-        return await self.tasks.update(f"task-{operation.number}", changes[operation.name])
+        try:
+            return await self.tasks.update(f"task-{operation.number}", changes[operation.name])
+        except TooManyRequests:
+            return "full"
 
 
 @given(st.lists(operations, max_size=25))
@@ -282,29 +339,97 @@ async def test_the_limit_of_one_caller_is_not_that_of_another(kind: str) -> None
 @WITH_CLOCK
 async def test_the_limit_of_all_tasks_counts_finished_ones_until_their_time_is_over(kind: str) -> None:
     clock = FakeClock()
-    async with opened(kind, clock, TaskLimits(total=2)) as records:
+    async with opened(kind, clock, store_bytes=2048) as records:
         for name in ("one", "two"):
             await records.create(make_record(name, ttl=60.0))
             await records.update(name, lambda record: finish(record, "completed", clock.now(), result=RESULT))
-        with pytest.raises(TooManyRequests, match="total"):
-            await records.create(make_record("three"))
+        with pytest.raises(TooManyRequests, match="store_bytes=2048") as caught:
+            await records.create(make_record("three", owner="ann"))
         clock.advance(60.0)
-        await records.create(make_record("three"))
+        await records.create(make_record("three", owner="ann"))
         assert await records.get("three") is not None
+    assert (caught.value.code, caught.value.data["limit"], caught.value.retry_after) == (503, "store_bytes", 30)
+
+
+def bulky(id: str, size: int = 5000, **members: Any) -> TaskRecord:
+    """Return a task with large arguments."""
+    return make_record(id, params=Raw(b'"' + b"x" * size + b'"'), **members)
+
+
+async def test_the_oldest_finished_tasks_of_the_same_owner_make_room(kind: str) -> None:
+    clock = FakeClock()
+    async with opened(kind, clock, owner_store_bytes=5 * 6144, store_bytes=10 * 6144) as records:
+        await records.create(bulky("others", owner="ann"))
+        await records.update("others", lambda record: finish(record, "completed", clock.now(), result=RESULT))
+        for number, name in enumerate(("runs", "first", "second", "third")):
+            await records.create(bulky(name, created=100.0 + number))
+            if number:
+                await records.update(name, lambda record: finish(record, "completed", clock.now(), result=RESULT))
+        await records.create(bulky("large", 10_000, created=200.0))
+        names = ("others", "runs", "first", "second", "third", "large")
+        stored = [name for name in names if await records.get(name) is not None]
+        listed = [record.id for record in await records.page(None, after=None, limit=9)]
+        with pytest.raises(TooManyRequests, match="owner_store_bytes") as caught:
+            await records.create(bulky("larger", 20_000, created=300.0))
+        left = [record.id for record in await records.page(None, after=None, limit=9)]
+    assert stored == ["others", "runs", "second", "third", "large"]
+    assert listed == ["runs", "second", "third", "large"]
+    assert (caught.value.code, left) == (429, ["runs", "large"])
+
+
+async def test_a_result_counts_for_its_owner_alone(kind: str) -> None:
+    clock, large = FakeClock(), Raw(b'"' + b"x" * 20_000 + b'"')
+    async with opened(kind, clock, owner_store_bytes=25_000, store_bytes=25_000) as records:
+        for name, owner in (("one", "ann"), ("two", "bob"), ("three", "bob")):
+            await records.create(make_record(name, owner=owner))
+        await records.update("one", lambda record: finish(record, "completed", clock.now(), result=large))
+        # The store is full, but what was accepted is done.
+        await records.update("two", lambda record: finish(record, "completed", clock.now(), result=large))
+        with pytest.raises(TooManyRequests, match=" store_bytes="):
+            await records.create(make_record("four", owner="cid"))
+        # The older result of the same owner makes room.
+        await records.update("three", lambda record: finish(record, "completed", clock.now(), result=large))
+        stored = [name for name in ("one", "two", "three") if await records.get(name) is not None]
+    assert stored == ["one", "three"]
+
+
+async def test_a_result_larger_than_the_share_is_refused_and_its_task_can_end(kind: str) -> None:
+    clock, large = FakeClock(), Raw(b'"' + b"x" * 20_000 + b'"')
+    async with opened(kind, clock, owner_store_bytes=1024) as records:
+        await records.create(make_record())
+        with pytest.raises(TooManyRequests, match="owner_store_bytes"):
+            await records.update("one", lambda record: finish(record, "completed", clock.now(), result=large))
+        ended = await records.update("one", lambda record: finish(record, "cancelled", clock.now(), message="x" * 600))
+        assert ended is not None
+        assert (await records.get("one"), ended.status) == (ended, "cancelled")
 
 
 @WITH_CLOCK
-async def test_memory_is_bounded_in_bytes(kind: str) -> None:
+async def test_the_bytes_of_a_task_count_until_its_time_is_over(kind: str) -> None:
     clock = FakeClock()
-    async with opened(kind, clock, TaskLimits(memory_bytes=100)) as records:
-        await records.create(make_record("one", params=Raw(b'"' + b"x" * 98 + b'"')))
-        with pytest.raises(TooManyRequests, match="memory_bytes"):
-            await records.create(make_record("two"))
+    async with opened(kind, clock, store_bytes=6144) as records:
+        await records.create(bulky("one"))
+        with pytest.raises(TooManyRequests, match="store_bytes"):
+            await records.create(make_record("two", owner="ann"))
         await records.update("one", lambda record: finish(record, "cancelled", clock.now()))
-        with pytest.raises(TooManyRequests, match="memory_bytes"):
-            await records.create(make_record("two"))
+        with pytest.raises(TooManyRequests, match="store_bytes"):
+            await records.create(make_record("two", owner="ann"))
         clock.advance(60.0)
-        await records.create(make_record("two"))
+        await records.create(make_record("two", owner="ann"))
+
+
+async def test_the_clients_of_one_user_share_its_limits_and_see_their_own_tasks(kind: str) -> None:
+    async with opened(kind, FakeClock(), TaskLimits(per_caller=3)) as records:
+        clients = [Principal(subject="ann", client=name) for name in ("a", "b")]
+        for number in range(3):
+            principal = clients[number % 2]
+            record = make_record(str(number), created=100.0 + number)
+            facts = replace(record.caller, principal=principal)
+            await records.create(replace(record, owner=owner_of(principal), caller=facts))
+        with pytest.raises(TooManyRequests, match="per_caller"):
+            await records.create(make_record("more", owner="ann"))
+        listed = [[record.id for record in await records.page(each, after=None, limit=2)] for each in clients]
+    assert listed == [["0", "2"], ["1"]]
 
 
 async def test_a_change_that_fails_changes_nothing(kind: str) -> None:

@@ -40,7 +40,7 @@ async def test_a_result_is_there_until_its_time_is_over_and_then_nothing_of_it(
 
             async def gone() -> bool:
                 answered = await client.request(machines[0], "tasks/get", {"taskId": id})
-                return "error" in answered[1] and not keys(own_redis, "*task*")
+                return "error" in answered[1] and not keys(own_redis, "*task*") and not keys(own_redis, "*kept*")
 
             await eventually(gone)
 

@@ -10,7 +10,7 @@ from tests.server.talk import accept
 from tests.server.tasks.records import make_record
 from tests.server.tasks.talk import CORE, EXTENSION, FORMS, Gate, at_workshop, opened, serving
 from trunkline import Context, Server
-from trunkline.extensions import TaskLimits, TaskOptions, TaskSettings
+from trunkline.extensions import TaskOptions, TaskSettings
 from trunkline.protocol.limits import Limits
 from trunkline.server.tasks.record import finish
 from trunkline.server.tasks.wire import core_task, extension_task
@@ -129,8 +129,8 @@ async def test_an_answer_that_cannot_be_read_is_rejected_and_the_question_stays_
     assert outcome["content"][0]["text"] == "red"
 
 
-async def test_answers_are_bounded_by_the_memory_for_tasks() -> None:
-    server = Server("s", tasks=TaskSettings(limits=TaskLimits(memory_bytes=2000)))
+async def test_answers_are_bounded_by_the_share_of_the_caller() -> None:
+    server = Server("s", limits=Limits(owner_store_bytes=3000))
 
     @server.tool(task=True)
     async def work(ctx: Context) -> str:
@@ -144,7 +144,7 @@ async def test_answers_are_bounded_by_the_memory_for_tasks() -> None:
         state = await peer.get(id)
         await peer.answer(id, "colour", accept("red"))
         outcome = await peer.outcome(id)
-    assert [each["data"]["limit"] for each in refused] == ["memory_bytes"] * 3
+    assert [each["data"]["limit"] for each in refused] == ["owner_store_bytes"] * 3
     assert state["status"] == "input_required"
     assert outcome["content"][0]["text"] == "red"
 

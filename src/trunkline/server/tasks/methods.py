@@ -377,7 +377,9 @@ async def _list(tasks: Tasks, exchange: Exchange, cursor: str | None) -> t.ListT
         )
     tasks.start()
     size = tasks.server.limits.page_size
-    found = await tasks.records.page(owner_of(caller.principal), after=_position(cursor), limit=size + 1)
+    found = await tasks.records.page(
+        caller.principal, after=_position(cursor), limit=size + 1, address=caller.origin.address
+    )
     shown = [t.Task(**core_task(tasks.latest(each), tasks.now())) for each in found[:size]]
     more = len(found) > size
     return t.ListTasksResult(tasks=shown, next_cursor=_cursor(found[size - 1]) if more else None)

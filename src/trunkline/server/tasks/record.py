@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.protocol.caller import Caller, Origin, Principal, Session
+from trunkline.protocol.caller import Caller, Origin, Principal, Session, owner_name
 from trunkline.protocol.channel import Question
 from trunkline.protocol.revisions import NEWEST, Feature, find_revision
 from trunkline.protocol.tasks import FINISHED
@@ -48,6 +48,7 @@ class CallerFacts(Struct, frozen=True):
     principal: Principal | None = None
     log_level: t.LoggingLevel | None = None
     transport: str = "stdio"
+    address: str | None = None
 
     @classmethod
     def of(cls, caller: Caller) -> CallerFacts:
@@ -61,7 +62,13 @@ class CallerFacts(Struct, frozen=True):
             None if principal is None else replace(principal, claims=None),
             caller.log_level,
             caller.origin.transport,
+            caller.origin.address,
         )
+
+    @property
+    def owner(self) -> str:
+        """The name under which limits count the caller."""
+        return owner_name(self.principal, self.address)
 
     @property
     def revision_has_core_tasks(self) -> bool:
@@ -71,7 +78,7 @@ class CallerFacts(Struct, frozen=True):
     def caller(self) -> Caller:
         """Return a caller with these facts; a handshake caller gets a new session."""
         revision = find_revision(self.revision) or NEWEST
-        origin = Origin(self.transport, self.principal)
+        origin = Origin(self.transport, self.principal, None, self.address)
         if not revision.handshake:
             return Caller(revision, self.client_info, self.capabilities, origin, None, self.log_level)
         session = Session(revision, self.client_info, self.capabilities, origin=origin)

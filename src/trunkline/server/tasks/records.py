@@ -2,9 +2,9 @@
 
 All three change in one commit, so that they never differ. A record is changed only by compare-and-set, and by any
 worker; the one that runs the task, its *runner*, holds a lease on the entry (``leases.py``). In a store that only this
-process sees there is no queue: no other runner could take a task over. Indexes count the tasks of
-all workers and list those of an owner. Where others can read the store, records and status messages are sealed: they
-have the arguments, answers and results of calls.
+process sees there is no queue: no other runner could take a task over. The indexes are those of `StoreBudget`, which
+also list the tasks of an owner, and one of its unfinished tasks. Where others can read the store, records and status
+messages are sealed: they have the arguments, answers and results of calls.
 
 This module runs nothing and knows neither requests nor connections.
 """
@@ -12,10 +12,8 @@ This module runs nothing and knows neither requests nor connections.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -25,13 +23,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.errors import StoreUnavailable, TooManyRequests
+from trunkline.protocol.caller import Principal, owner_name
 from trunkline.protocol.limits import Limits
-from trunkline.server.tasks.record import Change, TaskRecord
+from trunkline.server.store_budget import TASKS, StoreBudget, weight_of
+from trunkline.server.tasks.record import Change, TaskRecord, owner_of
 from trunkline.store.interface import (
+    Commit,
     Delete,
     Enqueue,
     Finish,
-    FullIndex,
     Index,
     IndexLimits,
     Publish,
@@ -61,32 +61,27 @@ _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _PATIENCE_SECONDS = 24 * 3600.0
 #: Longer than any id that we make; an id comes from the client.
 _MAX_ID = 200
-#: The queue of the unfinished tasks, and the index of all tasks.
-QUEUE, _ALL = "tasks", "tasks"
+#: The queue of the unfinished tasks.
+QUEUE = "tasks"
+#: An outcome that makes a task longer by no more is stored without a limit: a task can always end, if with an error.
+_SMALL_OUTCOME = 1024
 _ANY = IndexLimits()
-_LIMITS = ("per_caller", "total", "memory_bytes")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TaskRecord).decode
 
 
 class TaskLimits(Struct, frozen=True, kw_only=True):
-    """Limits for the tasks that a server stores."""
+    """Limits for the tasks of a server; their bytes count against `Limits.store_bytes` and `owner_store_bytes`."""
 
-    #: Unfinished tasks of one caller; anonymous callers count as one.
+    #: Unfinished tasks of one caller: a user, or a network address where callers are not authenticated.
     per_caller: int = 1000
-    #: All tasks, including finished ones until they expire.
-    total: int = 100_000
-    #: Bytes of the arguments, answers and results of all tasks.
-    memory_bytes: int = 256 * 1024 * 1024
 
 
 class TaskNames(NamedTuple):
-    """The names of a task and of its owner's indexes."""
+    """The name of a task in indexes, which sorts by the time of creation, and that of its owner."""
 
-    #: Sorts by the time of creation.
     member: str
-    unfinished: str
-    owned: str
+    owner: str
 
 
 class HeldTask:
@@ -116,6 +111,7 @@ class TaskRecords:
         runner: str,
         now: Callable[[], float],
         limits: TaskLimits | None = None,
+        budget: StoreBudget | None = None,
         shared: bool = True,
         connect: Callable[[], Awaitable[object]] | None = None,
         journal_limits: Limits | None = None,
@@ -138,10 +134,7 @@ class TaskRecords:
         #: In memory what runs is there for as long as its process: it need not be written again, nor looked for.
         self._unfinished_seconds = _UNFINISHED_SECONDS if self.shared else inf
         self._most_unfinished = IndexLimits(members=self.limits.per_caller)
-        self._most_tasks = IndexLimits(members=self.limits.total, weight=self.limits.memory_bytes)
-        self._most_bytes = IndexLimits(weight=self.limits.memory_bytes)
-        #: A limit of 0 admits nothing, while an index has no limit then.
-        self._closed = next((name for name in _LIMITS if not getattr(self.limits, name)), None)
+        self._budget = budget or StoreBudget(Limits())
         #: What is called when a task changes, by its id.
         self._watchers: dict[str, list[Callable[[], None]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -152,21 +145,23 @@ class TaskRecords:
         Raises:
             TooManyRequests: a limit is reached.
         """
-        if self._closed is not None:
-            raise self._too_many(self._closed)
+        if not self.limits.per_caller:
+            # An index has no limit then.
+            raise self._too_many_unfinished()
         store, names, data, seconds = self.store, _names(record), self._encoded(record), self._unfinished_seconds
         if not store.generation:
             await self.connect()
-        into = {names.unfinished: self._most_unfinished, _ALL: self._most_tasks, names.owned: _ANY}
+        indexes = self._budget.indexes(names.owner)
+        into = {indexes.unfinished: self._most_unfinished, **indexes.limited}
         steps: list[Step] = [
-            Index(names.member, into, (), record.size, seconds),
+            Index(names.member, into, (), weight_of(len(data)), seconds),
             Put(_key(record.id), data, seconds, None, True),
         ]
         if self.shared:
             steps.append(Enqueue(QUEUE, record.id, b"", self.runner))
         commit = await store.commit(*steps)
         if commit.full is not None:
-            raise self._too_many(_limit_name(commit.full))
+            commit = await self._make_room(names, commit, steps)
         if not commit.done:
             raise RuntimeError(f"there is a task with the id {record.id} already")
         self.held[record.id] = HeldTask(record, data, record.created, names)
@@ -213,9 +208,15 @@ class TaskRecords:
                     return after
         raise StoreUnavailable(f"The task {id} is being changed by too many requests at once; try again")
 
-    async def page(self, owner: str | None, *, after: tuple[float, str] | None, limit: int) -> Sequence[TaskRecord]:
-        """Return tasks of an owner, oldest first, after a time of creation and an id."""
-        index, position = _owned(_owner(owner)), "" if after is None else _member(*after)
+    async def page(
+        self, principal: Principal | None, *, after: tuple[float, str] | None, limit: int, address: str | None = None
+    ) -> Sequence[TaskRecord]:
+        """Return tasks of a principal, or of the address of anonymous callers, after a time of creation and an id.
+
+        The oldest come first.
+        """
+        owner, position = owner_of(principal), TASKS if after is None else _member(*after)
+        index = next(iter(self._budget.indexes(owner_name(principal, address)).limited))
         page: list[TaskRecord] = []
         while len(page) < limit:
             if not self.store.generation:
@@ -225,7 +226,8 @@ class TaskRecords:
                 break
             position = members[-1]
             records = await asyncio.gather(*(self.get(member.partition(" ")[2]) for member in members))
-            page += [record for record in records if record is not None]
+            # Those of other clients of the same user are in the index, too.
+            page += [record for record in records if record is not None and record.owner == owner]
         return page
 
     async def set_message(self, id: str, message: str) -> None:
@@ -263,10 +265,11 @@ class TaskRecords:
         If another worker has changed it since, nothing is done.
         """
         record, seconds, names = held.record, self._unfinished_seconds, held.names
-        into = {_ALL: _ANY, names.unfinished: _ANY, names.owned: _ANY}
+        indexes = self._budget.indexes(names.owner)
+        into = {indexes.unfinished: _ANY, **indexes.unlimited}
         await self.store.commit(
             Put(_key(record.id), held.data, seconds, held.data),
-            Index(names.member, into, (), record.size, seconds),
+            Index(names.member, into, (), weight_of(len(held.data)), seconds),
             *steps,
         )
         held.refreshed = self.now()
@@ -321,15 +324,17 @@ class TaskRecords:
                 self.held.pop(after.id, None)
             return after
         id, encoded, held = before.id, self._encoded(after), self.held.get(before.id)
+        names = _names(after) if held is None else held.names
+        steps = self._steps(before, data, after, encoded, names, is_held=held is not None)
         try:
-            commit = await self.store.commit(*self._steps(before, data, after, encoded, held))
+            commit = await self.store.commit(*steps)
+            if commit.full is not None:
+                commit = await self._make_room(names, commit, steps)
         except BaseException:
             # It may have been done all the same: the next change reads the record first.
             if held is not None:
                 held.data = b""
             raise
-        if commit.full is not None:
-            raise self._too_many(_limit_name(commit.full))
         if not commit.done:
             return None
         if after.finished or after.runner != self.runner:
@@ -339,32 +344,38 @@ class TaskRecords:
         return after
 
     def _steps(
-        self, before: TaskRecord, data: bytes, after: TaskRecord, encoded: bytes, held: HeldTask | None
+        self,
+        before: TaskRecord,
+        data: bytes,
+        after: TaskRecord,
+        encoded: bytes,
+        names: TaskNames,
+        *,
+        is_held: bool,
     ) -> list[Step]:
         """Return the steps of a change: the record, and all that follows from it."""
-        id = after.id
-        names = _names(after) if held is None else held.names
+        id, indexes, weight = after.id, self._budget.indexes(names.owner), weight_of(len(encoded))
         if after.finished:
             # At least a moment: a time to live of zero is not one.
             expires = after.expires
             seconds = _FOREVER_SECONDS if expires is None else max(expires - self.now(), 0.001)
-            into = {_ALL: _ANY, names.owned: _ANY}
+            # The result cannot be produced again, so that what others have stored does not count.
+            into = indexes.of_share if len(encoded) - len(data) > _SMALL_OUTCOME else indexes.unlimited
             steps: list[Step] = [
                 Put(_key(id), encoded, seconds, data),
-                # Without limits: the result of a finished task is kept, since it cannot be produced again.
-                Index(names.member, into, (names.unfinished,), after.size, seconds),
+                Index(names.member, into, (indexes.unfinished,), weight, seconds),
             ]
             if self.shared:
                 # An entry that another worker has taken meanwhile is removed by it.
-                steps.append(Finish(QUEUE, before.runner if held is None else self.runner, id))
+                steps.append(Finish(QUEUE, self.runner if is_held else before.runner, id))
                 steps.append(Delete(_message_key(id)))
         else:
             seconds = self._unfinished_seconds
             steps = [Put(_key(id), encoded, seconds, data)]
-            size = after.size
-            if size != before.size:
-                into = {_ALL: self._most_bytes, names.unfinished: _ANY, names.owned: _ANY}
-                steps.append(Index(names.member, into, (), size, seconds))
+            if weight != weight_of(len(data)):
+                # A task can always be taken over.
+                into = indexes.limited if after.runner == before.runner else indexes.unlimited
+                steps.append(Index(names.member, into, (), weight, seconds))
         if self.shared:
             for runner in {before.runner, after.runner} - {self.runner}:
                 steps.append(Publish(runner_channel(runner), id.encode()))
@@ -372,20 +383,24 @@ class TaskRecords:
                 steps.append(Publish(_channel(id), b""))
         return steps
 
-    def _too_many(self, limit: str) -> TooManyRequests:
-        """Return the error for a limit that is reached."""
-        most: int = getattr(self.limits, limit)
+    async def _make_room(self, names: TaskNames, commit: Commit, steps: Sequence[Step]) -> Commit:
+        """Repeat a commit for which there was no room, after dropping older tasks and states of the same owner.
+
+        Raises:
+            TooManyRequests: there is still no room.
+        """
+        commit = await self._budget.make_room(self.store, names.owner, commit, steps)
+        full = commit.full
+        if full is not None:
+            raise self._too_many_unfinished() if full.limit == "members" else self._budget.refusal(full)
+        return commit
+
+    def _too_many_unfinished(self) -> TooManyRequests:
+        most = self.limits.per_caller
         return TooManyRequests(
-            f"Too many tasks: the limit {limit} of {most} is reached; wait until tasks finish, or cancel some",
-            data={"limit": limit, "allowed": most},
+            f"Too many tasks: the limit per_caller of {most} is reached; wait until tasks finish, or cancel some",
+            data={"limit": "per_caller", "allowed": most},
         )
-
-
-def _limit_name(full: FullIndex) -> str:
-    """Return the limit that an index without room stands for."""
-    if full.name != _ALL:
-        return "per_caller"
-    return "total" if full.limit == "members" else "memory_bytes"
 
 
 async def when_reachable(work: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
@@ -428,21 +443,10 @@ def _channel(id: str) -> str:
     return f"task:{id}"
 
 
-@lru_cache(maxsize=256)
-def _owner(owner: str | None) -> str:
-    """Return an owner as part of a name: identities can be long, and hold any character."""
-    return "" if owner is None else hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
 def _member(created: float, id: str) -> str:
     """Return the name of a task in indexes, which sorts by its time of creation in microseconds."""
-    return f"{max(0, round(created * 1e6)):017d} {id}"
-
-
-def _owned(owner: str) -> str:
-    return f"tasks:of:{owner}"
+    return f"{TASKS}{max(0, round(created * 1e6)):017d} {id}"
 
 
 def _names(record: TaskRecord) -> TaskNames:
-    owner = _owner(record.owner)
-    return TaskNames(_member(record.created, record.id), f"tasks:unfinished:{owner}", _owned(owner))
+    return TaskNames(_member(record.created, record.id), record.caller.owner)

@@ -21,7 +21,7 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable
+from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable, TooManyRequests
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
@@ -30,6 +30,7 @@ from trunkline.server.channels import InputRequiredChannel
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.journal import Journal
 from trunkline.server.server import Server
+from trunkline.server.store_budget import StoreBudget
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tasks.exchange import KeepAlive, TaskExchange, UnconnectedLink
@@ -91,8 +92,7 @@ class Tasks:
         self._place: tuple[asyncio.AbstractEventLoop, int, object] | None = None
         #: Background work: taking over tasks, cleaning up.
         self._chores: set[asyncio.Task[None]] = set()
-        #: Bytes of outcomes that wait until the store can be reached again.
-        self._unstored = 0
+        self._budget = StoreBudget(server.limits)
 
     async def leave(self) -> None:
         """Stop the running tasks if other workers can take them over."""
@@ -306,9 +306,11 @@ class Tasks:
     async def _store_outcome(self, run: Run, record: TaskRecord, outcome: Any) -> None:
         try:
             await self.change_patiently(run, ending(outcome, record, self.now(), run.message))
-        except Exception:
-            log.exception("the result of the task %s of tool %r could not be stored", record.id, record.tool)
-            lost = RequestFailed("The result of the task could not be stored")
+        except Exception as error:
+            full = isinstance(error, TooManyRequests)
+            text = "the result of the task %s of tool %r could not be stored"
+            log.error(text, record.id, record.tool, exc_info=not full)
+            lost = error if full else RequestFailed("The result of the task could not be stored")
             try:
                 await self.change_patiently(run, ending(lost, record, self.now(), None))
             except Exception:
@@ -403,13 +405,8 @@ class Tasks:
             assert run.record is not None
             # Of an outcome; what else a handler changes is small.
             size = change(run.record).size - run.record.size
-            if self._unstored + size > self.limits.memory_bytes:
-                raise
-        self._unstored += size
-        try:
+        with self._budget.waiting(run.record.caller.owner, size):
             return await when_reachable(lambda: self.change(run, change))
-        finally:
-            self._unstored -= size
 
     def latest(self, record: TaskRecord) -> TaskRecord:
         """Return a record with the latest status message of a task that runs here, which is not stored."""
@@ -512,6 +509,7 @@ class Tasks:
             runner=runner,
             now=lambda: self.now(),
             limits=self.limits,
+            budget=self._budget,
             shared=state.is_shared,
             connect=state.ready,
             journal_limits=self.server.limits,

@@ -22,11 +22,10 @@ from tests.transports.http.serving_support import (
 )
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.endpoint import Endpoint
-from trunkline.transports.http.server.memory_budget import caller_of
 
 #: Two requests of this size are more than the share of one caller, and four are more than the total.
 LARGE = 60_000
-LIMITS = Limits(caller_memory_bytes=100_000, memory_bytes=220_000, body_bytes=90_000, drain_seconds=1)
+LIMITS = Limits(owner_memory_bytes=100_000, memory_bytes=220_000, body_bytes=90_000, drain_seconds=1)
 
 Post = Callable[[dict[str, Any]], Call]
 
@@ -65,7 +64,7 @@ async def test_a_caller_that_holds_its_share_is_refused_until_a_request_is_answe
     await workshop.started.wait()
     refused = await post(large(2)).whole()
     assert refusal(refused) == (429, "5", 429)
-    assert "caller_memory_bytes=100000" in refused.json["error"]["message"]
+    assert "owner_memory_bytes=100000" in refused.json["error"]["message"]
     # The share of another caller is not affected, and a small request of this one fits.
     calls = [post(tool("add", id=3)), other(large(4))]
     assert await calls[0].head() in (200, 202)
@@ -154,7 +153,7 @@ async def test_a_body_that_arrives_in_parts_is_refused_at_the_part_that_is_too_m
 
 
 async def test_one_request_of_the_largest_size_fits_whatever_the_share_is() -> None:
-    app = Workshop(Limits(caller_memory_bytes=1, memory_bytes=1)).asgi()
+    app = Workshop(Limits(owner_memory_bytes=1, memory_bytes=1)).asgi()
     assert (await modern(app, tool("add", meta={"padding": "x" * LARGE})).whole()).status == 200
 
 
@@ -196,13 +195,3 @@ _META = {
     "clientInfo": {"name": "tester", "version": "1"},
     "clientCapabilities": {},
 }
-
-
-def test_the_addresses_of_one_network_are_one_caller() -> None:
-    def caller(address: str) -> object:
-        return caller_of(None, {"client": (address, 1)})
-
-    assert caller("2001:db8::1") == caller("2001:db8::ffff") != caller("2001:db8:0:1::1")
-    assert caller("::ffff:192.0.2.1") == caller("192.0.2.1") != caller("192.0.2.2")
-    assert caller_of(None, {"client": None}) == caller_of(None, {}) == ""
-    assert caller("not an address") == "not an address"

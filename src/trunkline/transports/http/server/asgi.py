@@ -12,6 +12,7 @@ from trunkline.types import ErrorObject, RequestId
 __all__ = [
     "JSON",
     "RETRY_SOON",
+    "TOO_MANY",
     "UNAVAILABLE",
     "HTTPException",
     "Headers",
@@ -34,6 +35,8 @@ Headers = list[tuple[bytes, bytes]]
 #: The status, and the code of the error, while what the workers share cannot be reached; and when to try again.
 UNAVAILABLE = 503
 RETRY_SOON = (b"retry-after", b"1")
+#: The status (RFC 6585, 4), and the code of the error, for a caller that has reached a limit of its own.
+TOO_MANY = 429
 #: The ``Content-Type`` of every body that is not a stream of events.
 JSON = (b"content-type", b"application/json")
 

@@ -151,7 +151,9 @@ class LegacySseEndpoint:
         endpoint.open_responses.check_streams()
         if len(self._links) >= self._limits.sessions:
             raise too_many("sessions")
-        link = LegacySseServerLink(Origin("sse", request.principal), self._limits.write_bytes)
+        link = LegacySseServerLink(
+            Origin("sse", request.principal, None, request.client_address), self._limits.write_bytes
+        )
         name = self._new_name()
         self._links[name] = link
         root = request.scope.get("root_path", "")
@@ -185,7 +187,7 @@ class LegacySseEndpoint:
             link.hold(ids, held)
         await request.answer(202)
         # The same principal may present another token: its scopes count for this request.
-        link.receiver.message_received(incoming, Origin("sse", principal))
+        link.receiver.message_received(incoming, Origin("sse", principal, None, link.origin.address))
 
     async def _post_elsewhere(self, name: str, request: HttpRequest) -> None:
         assert self._forward is not None
@@ -200,7 +202,9 @@ class LegacySseEndpoint:
         """Deliver what was posted at another worker for a stream of this one."""
         link = self._links.get(name)
         if link is not None and link.receiver is not None and same_principal(link.origin.principal, principal):
-            link.receiver.message_received(decode(body, self._limits), Origin("sse", principal))
+            link.receiver.message_received(
+                decode(body, self._limits), Origin("sse", principal, None, link.origin.address)
+            )
 
     @property
     def busy(self) -> bool:

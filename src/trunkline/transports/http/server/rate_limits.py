@@ -12,19 +12,18 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from trunkline.errors import StoreUnavailable
+from trunkline.protocol.caller import owner_name
 from trunkline.protocol.rate_limit import RateCounts, RateLimit
-from trunkline.transports.http.server.asgi import HTTPException
-from trunkline.transports.http.server.memory_budget import caller_of
+from trunkline.transports.http.server.asgi import TOO_MANY, HTTPException
 from trunkline.transports.http.server.request import HttpRequest
 
 if TYPE_CHECKING:
     from trunkline.store.interface import Store
 
-__all__ = ["RequestLimiter", "caller_key"]
+__all__ = ["RequestLimiter"]
 
 log = logging.getLogger("trunkline.http")
 
@@ -33,7 +32,6 @@ log = logging.getLogger("trunkline.http")
 _PATIENCE_SECONDS = 1.0
 #: For how long after a failure each worker counts by itself, before one request tries the store again.
 _PAUSE_SECONDS = 1.0
-_TOO_MANY = 429  # RFC 6585, 4; also the code of the JSON-RPC error, as for 503.
 
 
 class RequestLimiter:
@@ -62,8 +60,8 @@ class RequestLimiter:
         """
         most = self._limit.most_at_once
         if cost > most:
-            raise HTTPException(_TOO_MANY, f"A batch may have at most {most} requests here", code=_TOO_MANY)
-        key = caller_key(request)
+            raise HTTPException(TOO_MANY, f"A batch may have at most {most} requests here", code=TOO_MANY)
+        key = owner_name(request.principal, request.client_address)
         wait = self._counts.wait(key, now=self._now(), cost=cost)
         if not wait and self._store is not None:
             shared = await self._shared_wait(self._store, key, cost)
@@ -72,9 +70,9 @@ class RequestLimiter:
         if wait:
             seconds = max(1, math.ceil(wait))
             raise HTTPException(
-                _TOO_MANY,
+                TOO_MANY,
                 f"Too many requests; try again in {seconds} s",
-                code=_TOO_MANY,
+                code=TOO_MANY,
                 headers=((b"retry-after", b"%d" % seconds),),
             )
         self._counts.count(key, now=self._now(), cost=cost)
@@ -100,9 +98,3 @@ class RequestLimiter:
             log.warning("the rate limit is counted for all workers together again")
             self._retry_at = None
         return wait
-
-
-def caller_key(request: HttpRequest) -> str:
-    """Return the name under which a caller is counted: a digest of what identifies it."""
-    who = repr(caller_of(request.principal, request.scope))
-    return blake2b(who.encode("utf-8", "replace"), digest_size=16).hexdigest()

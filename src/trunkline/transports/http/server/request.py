@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from trunkline.protocol.caller import Origin, Principal
+from trunkline.protocol.caller import Origin, Principal, owner_name
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import Headers, HTTPException, Receive, Scope, Send
-from trunkline.transports.http.server.memory_budget import HeldMemory, MemoryBudget, caller_of
+from trunkline.transports.http.server.memory_budget import HeldMemory, MemoryBudget
 from trunkline.transports.http.server.origin_policy import is_json
 
 __all__ = [
@@ -217,7 +217,13 @@ class HttpRequest:
     def origin(self) -> Origin:
         """The origin of the message: its sender, and the headers that mirror it."""
         self._mirrored = McpHeaders(self.headers)
-        return Origin("http", self.principal, self._mirrored)
+        return Origin("http", self.principal, self._mirrored, self.client_address)
+
+    @property
+    def client_address(self) -> str | None:
+        """The network address of the client; None if it is not known."""
+        client = self.scope.get("client")
+        return client[0] if client else None
 
     def add_response_headers(self, headers: Headers) -> None:
         """Add headers to the response, whatever it is."""
@@ -251,7 +257,7 @@ class HttpRequest:
 
     def _hold(self, size: int) -> None:
         if self.held is None:
-            self.held = self._budget.hold(caller_of(self.principal, self.scope), size)
+            self.held = self._budget.hold(owner_name(self.principal, self.client_address), size)
         else:
             self.held.grow(size)
 

@@ -238,7 +238,7 @@ class HttpSession:
         """Called when ``initialize`` has succeeded."""
         session.id = self.id
         # Of the headers only the revision is kept: it holds for all requests, and a stateless one is known by it.
-        self.origin = Origin("http", self.origin.principal, version_headers(session.revision))
+        self.origin = Origin("http", self.origin.principal, version_headers(session.revision), self.origin.address)
         session.caller = replace(session.caller, origin=self.origin)
         self.session = session
         self.features = session.revision.features
@@ -485,10 +485,10 @@ class SessionEndpoint:
         # Other HTTP servers may cancel the task of a client that disconnects, which must not cancel its request.
         inline = transport.run_inline if single and request.direct is not None else None
         receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", inline)
-        # The same principal may present another token: its scopes count for this request.
+        # The same principal may present another token: its scopes count for this request. So does the address.
         origin = session.origin
-        if request.principal is not None:
-            origin = Origin("http", request.principal, origin.headers)
+        if request.principal is not None or request.client_address != origin.address:
+            origin = Origin("http", request.principal, origin.headers, request.client_address)
         receiver.message_received(incoming, origin)
         await transport.respond([])
 

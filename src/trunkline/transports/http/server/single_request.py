@@ -12,6 +12,7 @@ sent can arrive any more, so the request is cancelled.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +29,7 @@ from trunkline.protocol.error_codes import (
 )
 from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
 from trunkline.transports.codec_errors import encode_each
-from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, UNAVAILABLE, Headers, HTTPException
+from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, TOO_MANY, UNAVAILABLE, Headers, HTTPException
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import ClientConnection, HttpRequest, send_response
@@ -47,6 +48,7 @@ STATUSES: Mapping[int, int] = MappingProxyType(
         HEADER_MISMATCH: 400,
         MISSING_CLIENT_CAPABILITY: 400,
         UNSUPPORTED_PROTOCOL_VERSION: 400,
+        TOO_MANY: TOO_MANY,
     }
 )
 
@@ -66,6 +68,7 @@ class SingleRequestTransport(Link):
         "_open_responses",
         "_release_early",
         "_request",
+        "_retry_after",
         "_rounds",
         "_sse",
         "_sse_end",
@@ -204,8 +207,8 @@ class SingleRequestTransport(Link):
                 head = [JSON] if headers is None or (unless_error and self._failed) else [JSON, *headers]
                 if self._insufficient_scope is not None:
                     head += self._open_responses.challenge(self._insufficient_scope, request)
-                elif self._status == UNAVAILABLE:
-                    head.append(RETRY_SOON)
+                elif self._status in (TOO_MANY, UNAVAILABLE):
+                    head.append(self._retry_after)
                 await send_response(request.send, self._status, head, self._answer)
             elif self._stream is not None:
                 await self._respond_with_stream(self._stream, request, headers or [])
@@ -328,6 +331,7 @@ class SingleRequestTransport(Link):
         if type(message) is ErrorResponse:
             self._failed = True
             self._status = self._status_of(message)
+            self._retry_after = _retry_after(message)
             if outbound.insufficient_scope is not None:
                 # RFC 6750, 3.1, in every revision: clients look at the status to get a token that allows more.
                 self._status, self._insufficient_scope = 403, outbound.insufficient_scope
@@ -393,6 +397,16 @@ class SingleRequestTransport(Link):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _retry_after(answer: ErrorResponse) -> tuple[bytes, bytes]:
+    """Return the header that says when to try again: when the error does, or soon."""
+    data = answer.error.data
+    seconds = data.get("retryAfter") if isinstance(data, Mapping) else None
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        # A handler may have written anything there.
+        return RETRY_SOON
+    return b"retry-after", b"%d" % math.ceil(seconds)
 
 
 class HandshakeRequestTransport(SingleRequestTransport):
