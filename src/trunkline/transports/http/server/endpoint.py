@@ -37,10 +37,9 @@ from trunkline.transports.http.server.asgi import (
     stopping,
     unavailable,
 )
-from trunkline.transports.http.server.memory_budget import MemoryBudget
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
-from trunkline.transports.http.server.request import HttpRequest, RequestHeaders
+from trunkline.transports.http.server.request import HttpRequest, MemoryBudget, RequestHeaders
 from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry
 from trunkline.transports.http.server.single_request import SingleRequestTransport
 from trunkline.transports.link import Acceptor

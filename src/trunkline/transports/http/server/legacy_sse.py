@@ -18,9 +18,8 @@ from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, d
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import HTTPException, invalid_body, stopping, too_many
 from trunkline.transports.http.server.event_log import EventStream
-from trunkline.transports.http.server.memory_budget import HeldMemory
 from trunkline.transports.http.server.origin_policy import accepts
-from trunkline.transports.http.server.request import HttpRequest
+from trunkline.transports.http.server.request import HeldMemory, HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.single_request import encoded
 from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
