@@ -15,7 +15,7 @@ from tests.architecture.eras import ERAS, each_era
 from tests.architecture.test_call_path import Profile, add_server
 from tests.support import run_async
 
-MAX_FILES = 15
+MAX_FILES = 16
 
 _HEADERS = {
     "host": "127.0.0.1:8000",

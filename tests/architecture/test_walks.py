@@ -37,7 +37,7 @@ MAX_CALL_FILES = 98
 #: Files below ``host/`` for ``trunkline config explain``.
 MAX_EXPLAIN_HOST_FILES = 12
 #: Files of the package for a task over stdio, at the server: it is created, runs, and is asked for its result.
-MAX_TASK_FILES = 25
+MAX_TASK_FILES = 26
 
 
 class Walk(Profile):
