@@ -310,7 +310,7 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "generation-ignored": (_generation_ignored, 24),
         "announcements-missed": (_announcements_missed, 9),
         "notices-not-numbered": (_notices_not_numbered, 5),
-        "notices-merged": (_notices_merged, 10),
+        "notices-merged": (_notices_merged, 779),
         "dead-workers-trusted": (_dead_workers_trusted, 6),
         "answers-by-channel": (_answers_by_channel, 161),
         "turns-not-released": (_turns_not_released, 69),

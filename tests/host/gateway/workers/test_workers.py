@@ -131,7 +131,7 @@ async def test_a_gateway_starts_while_redis_is_away_and_shares_parked_calls_once
         assert int(await gateway.call("one__pid")) > 0
         own_redis.start()
         answered = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             # Of four answers in a row hardly all reach the worker with the call; workers connect one after another.
             while answered < 4:
                 async with gateway.client(NEW, elicitation=_never) as first, gateway.client(NEW) as second:

@@ -79,7 +79,7 @@ async def test_a_state_too_large_to_send_is_opened_at_another_worker(fleets: Fle
 
 
 async def test_stored_states_have_a_bound_over_all_workers(fleets: Fleets) -> None:
-    async with fleets(2, limits=Limits(state_bytes=1000, message_bytes=10_000)) as workers:
+    async with fleets(2, limits=Limits(state_bytes=1000, message_bytes=10_000, owner_store_bytes=12_000)) as workers:
         one, other = pair(workers)
         first = await ask(one, "order", size=5000)
         second = await ask(other, "order", size=5000)
