@@ -141,6 +141,10 @@ async def test_a_gateway_starts_while_redis_is_away_and_shares_parked_calls_once
                     except RequestFailed:
                         answered = 0
                         continue
+                if not isinstance(result, t.CallToolResult):
+                    # While workers connect an answer may take so long that the call becomes a task.
+                    answered = 0
+                    continue
                 assert result.content[0].text == "hello Ada"
                 answered += 1
 
