@@ -21,7 +21,7 @@ from trunkline.server.tasks.leases import Leases
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.redis import RedisEngine
 from trunkline.store.redis_channels import RedisChannels
-from trunkline.transports.http.server.shared import endpoint, sessions, turns, worker
+from trunkline.transports.http.server.shared import endpoint, sessions
 from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
 from trunkline.transports.http.server.shared.facts import LIFETIME
 from trunkline.transports.http.server.shared.streams import LogStream, ProducedStream
@@ -287,12 +287,6 @@ def _joined_silently(replace: Replace) -> None:
     replace(SharedSessionEndpoint, "announced", after_the_first)
 
 
-def _announcements_not_retold(replace: Replace) -> None:
-    """A session that began after lost announcements does not hear of those that are kept."""
-    for module in (turns, worker):
-        replace(module, "MAX_RETOLD", 0)
-
-
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.
 SEEDS = 600
 BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
@@ -325,7 +319,6 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "states-per-worker": (_states_per_worker, 0),
         "single-use-per-worker": (_single_use_per_worker, 1),
         "joined-silently": (_joined_silently, 11),
-        "announcements-not-retold": (_announcements_not_retold, 1759),
     }
 )
 
