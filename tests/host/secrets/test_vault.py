@@ -27,7 +27,7 @@ from trunkline.host.config.model import ServerEntry, Source
 from trunkline.host.host import Host
 from trunkline.host.integrity.fingerprints import take_fingerprint
 from trunkline.host.integrity.trust import TrustStore
-from trunkline.host.secrets.references import SecretReference
+from trunkline.host.secrets.references import SecretReference, SecretTemplate
 from trunkline.host.secrets.registry import LOGGERS, LogRedaction, SecretRegistry
 from trunkline.host.secrets.resolve import resolve_secrets
 from trunkline.host.secrets.vault import (
@@ -255,6 +255,12 @@ def test_a_failing_command_is_reported_without_its_output(words: tuple[str, ...]
     with pytest.raises(ConfigError, match=said) as failure:
         run_async(run_secret_command("a", words, environ={}))
     assert "s3cret" not in str(failure.value)
+
+
+def test_what_is_shown_of_a_vault_and_of_a_template_has_no_secret(tmp_path: Path) -> None:
+    template = SecretTemplate(("env", "TOKEN"), ("Bearer from-a-variable ", SecretReference("github", "keyring")))
+    assert repr(template) == "SecretTemplate('env.TOKEN', keyring/github)"
+    assert repr(Vault(open_stores(tmp_path), environ={"TOKEN": SECRET})) == "Vault()"
 
 
 def over(pid: int) -> bool:
