@@ -538,18 +538,3 @@ async def test_the_oldest_transport_is_served_by_all_workers(fleets: Fleets) -> 
         assert text(await stream.message()) == "3"
         await over(stream)
         assert (await send(one, tool("add")).whole()).status == 404
-
-
-async def test_a_session_of_a_generation_that_a_worker_has_not_heard_of_has_not_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with fleet() as workers:
-        one, other = workers
-        client = await SessionClient.open(one.app)
-        contents = workers.contents
-        assert contents is not None
-        monkeypatch.setattr(MemoryEngine, "generation", property(lambda engine: "earlier"))
-        contents.set_available(False)
-        assert (await at(client, other).post(tool("add")).whole()).status == 503
-        contents.set_available(True)
-        assert (await at(client, other).post(tool("add")).whole()).status == 404

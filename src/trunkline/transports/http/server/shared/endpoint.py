@@ -177,17 +177,8 @@ class SharedSessionEndpoint(SessionEndpoint):
             await session.load()
 
     def _has_ended(self, facts: SessionFacts) -> bool:
-        """Return whether a session has ended.
-
-        Raises:
-            StoreUnavailable: it is not known: it may be of a generation that this worker has not heard of.
-        """
         worker = self._worker
-        if facts.generation == worker.store.generation:
-            return worker.is_terminated(facts.key)
-        if not worker.store.available:
-            raise StoreUnavailable("whether the session has ended is known once the store can be reached")
-        return True
+        return facts.generation != worker.store.generation or worker.is_terminated(facts.key)
 
     async def _ready(self) -> None:
         """Wait a moment for the other workers at the start.
