@@ -194,8 +194,15 @@ class ServerConnection:
 
     # --- as a listener of the change hub -----------------------------------------------------------------------------
 
+    #: Whether changes, and notifications to every client, reach it by an announcement instead of from the hub.
+    hears_announcements = False
+
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Notify a handshake client of a change, once the client has sent ``notifications/initialized``."""
+        """Notify the client of a change."""
+        self.send_notice(notice)
+
+    def send_notice(self, notice: ChangeNotice) -> None:
+        """Notify only this handshake client of a change, once it has sent ``notifications/initialized``."""
         session, connection = self.session, self.connection
         if session is None or connection is None or not session.initialized:
             return
@@ -208,13 +215,9 @@ class ServerConnection:
         connection.notify(*change_notification(notice, None))
 
     def notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
-        """Send a handshake client a custom notification, once it has sent ``notifications/initialized``."""
+        """Send only this handshake client a notification, once it has sent ``notifications/initialized``."""
         if self.session is not None and self.session.initialized and self.connection is not None:
             self.connection.notify(method, params)
-
-    def notify_session(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
-        """Send only this handshake client a notification, outside of any request."""
-        self.notify(method, params)
 
     # --- as a subscriber ---------------------------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class ServerConnection:
 
     def resource_updated(self, uri: str) -> None:
         """Notify the session of a changed resource, if it is subscribed to it."""
-        self.notify_change(("resource", uri))
+        self.send_notice(("resource", uri))
 
     def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
         """Send the session a log message outside of any request, if its log level includes it."""

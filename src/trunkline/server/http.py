@@ -5,26 +5,19 @@ This module connects the endpoint, which knows no server, with a server. It is i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trunkline.connection import Connection
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
-from trunkline.protocol.caller import Session
-from trunkline.protocol.request_validation import ValidatedRequest
-from trunkline.server.dispatch import ServerConnection
+from trunkline.server.http_acceptor import ServerAcceptor, make_worker
 from trunkline.server.options import own_options
 from trunkline.server.scopes import scopes_in_use
 from trunkline.server.validation_errors import did_you_mean
-from trunkline.service import TaskFactory, task_factory
-from trunkline.timers import Timers
 from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
 from trunkline.transports.http.server.origin_policy import OriginPolicy
-from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
@@ -36,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AsgiOptions",
     "HttpOptions",
-    "ServerAcceptor",
     "check_options",
     "make_endpoint",
     "run_http",
@@ -97,85 +89,6 @@ class HttpOptions(AsgiOptions, total=False):
     metrics: str | int | None
 
 
-class ServerAcceptor:
-    """Accepts the links of an endpoint on behalf of a server."""
-
-    __slots__ = ("__weakref__", "_create_task", "_held", "_server", "_timers")
-
-    def __init__(self, server: Server) -> None:
-        """Create the acceptor; lifespans are acquired with the first link."""
-        self._server = server
-        server.acceptors.add(self)
-        self._held = False
-        self._timers: Timers | None = None
-        self._create_task: TaskFactory | None = None
-
-    def accept(self, link: Link) -> Connection:
-        """Start serving a link that lasts for several requests."""
-        self._acquire()
-        return self._server.accept(link, create_task=self._create_task)
-
-    def accept_one(
-        self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
-    ) -> Connection:
-        """Start serving a link that delivers one message; it uses the lifespans of this acceptor."""
-        if not self._held:
-            self._acquire()
-        server = self._server
-        connection = Connection(
-            link,
-            _SingleRequestConnection(server, session),
-            limits=server.limits,
-            timers=self._timers,  # type: ignore[arg-type]
-            prefix=prefix,
-            create_task=create_task or self._create_task,
-        )
-        connection.holder = self
-        link.attach(connection)
-        return connection
-
-    def end_subscriptions(self) -> None:
-        """End all subscriptions with a result; called when the endpoint begins to stop."""
-        self._server.draining = True
-        self._server.hub.end("the server is shutting down")
-
-    async def drain(self, seconds: float) -> None:
-        """Wait, with a timeout, for running tasks that would end with the process."""
-        if self._server.tasks is not None:
-            await self._server.tasks.drain(seconds)
-
-    def replace_server(self, server: Server) -> None:
-        """Accept links on behalf of another server; requests that are running stay with the old one."""
-        held, self._held = self._held, False
-        self._server = server
-        server.acceptors.add(self)
-        if held:
-            self._acquire()
-
-    async def release(self) -> None:
-        """Release the lifespans."""
-        self._held = False
-        await self._server.release(self)
-
-    def _acquire(self) -> None:
-        if not self._held:
-            self._server.check_apps()
-            self._server._find_telemetry()
-            self._held = True
-            self._timers = self._server.timers()
-            self._create_task = task_factory(asyncio.get_running_loop())
-            self._server.acquire_lifespans(self)
-
-
-class _SingleRequestConnection(ServerConnection):
-    """The service of a connection for one message, which is not notified of later changes."""
-
-    __slots__ = ()
-
-    def _open(self, admitted: ValidatedRequest) -> None:
-        self.session = admitted.caller.session
-
-
 def make_endpoint(
     server: Server, path: str, options: Mapping[str, object], *, shares_sessions: bool = True
 ) -> Endpoint:
@@ -219,16 +132,12 @@ def make_endpoint(
         "authenticator": authenticator,
     }
     use_store(server, given)
-    if not (shares_sessions and server.has_shared_store):
-        return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
-    from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
-
-    worker = make_worker(server)
-    acceptor = SharedServerAcceptor(server, worker, auth)
-    limiter = _limiter(given, worker.store)
-    shared = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
-    acceptor.on_start = shared.start
-    return shared
+    worker = make_worker(server, shares_sessions=shares_sessions)
+    acceptor = ServerAcceptor(server, worker, auth)
+    limiter = _limiter(given, None if worker.is_alone else worker.store)
+    application = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
+    acceptor.on_start = application.start
+    return application
 
 
 def use_store(server: Server, options: Mapping[str, Any]) -> None:

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from trunkline.server.context import Context
     from trunkline.server.dispatch import Middleware
     from trunkline.server.handle_service import HandleService
-    from trunkline.server.http import AsgiOptions, HttpOptions, ServerAcceptor
+    from trunkline.server.http import AsgiOptions, HttpOptions
+    from trunkline.server.http_acceptor import ServerAcceptor
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
@@ -327,9 +328,10 @@ class Server(ComponentRegistry):
         from trunkline.server.extension_methods import may_notify
 
         for listener in self.hub.listeners():
-            session = listener.session if isinstance(listener, ServerConnection) else None
-            if session is not None and may_notify(self, session.caller, method):
-                listener.notify(method, params)  # type: ignore[attr-defined]  # a listener with a session is one
+            if not isinstance(listener, ServerConnection) or listener.hears_announcements or listener.session is None:
+                continue
+            if may_notify(self, listener.session.caller, method):
+                listener.notify(method, params)
 
     def subscribers(self) -> tuple[Subscriber, ...]:
         """Return the clients that are connected now and can be notified of changes."""

@@ -86,13 +86,16 @@ class Subscriber(Protocol):
 
 
 class ChangeRelay(Protocol):
-    """What passes changes on to the other workers of a server."""
+    """Passes changes on to the sessions over HTTP, and to the other workers of a server."""
 
     def change(self, notice: ChangeNotice) -> None:
         """Pass a change on; may be called from any thread."""
 
     def notification(self, method: str, params: object) -> None:
         """Pass a custom notification on; called in the event loop."""
+
+    def flush(self) -> None:
+        """Pass the changes of this turn of the event loop on now; called in the event loop."""
 
 
 class ChangeHub:
@@ -107,7 +110,7 @@ class ChangeHub:
         # Worker threads report changes while the event loop delivers them.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: Set where several workers serve the same clients.
+        #: Set while the server is served over HTTP.
         self.relay: ChangeRelay | None = None
 
     def attach(self, listener: ChangeListener) -> None:
@@ -125,6 +128,10 @@ class ChangeHub:
     def listeners(self, notice: ChangeNotice | None = None) -> tuple[ChangeListener, ...]:
         """Return the current listeners; with a notice, those that are notified of it."""
         return tuple(self._listeners)
+
+    def hears(self, listener: ChangeListener, notice: ChangeNotice) -> bool:
+        """Return whether a listener is notified of a change."""
+        return True
 
     def notify_change(self, notice: ChangeNotice) -> None:
         """Schedule the delivery of a change, at other workers too; may be called from any thread."""

@@ -211,6 +211,16 @@ class Store(ABC):
         tries for so long before it raises.
         """
 
+    def append_now(
+        self, log: str, data: bytes, *, ttl: float, max_entries: int, max_bytes: int, announce: str | None = None
+    ) -> Appended | None:
+        """Add an entry at once, where that takes no waiting; None if `append` must be awaited instead.
+
+        Raises:
+            StoreUnavailable: it cannot be added.
+        """
+        return None
+
     @abstractmethod
     async def read(
         self, log: str, *, after: str = "", limit: int = 1000, inclusive: bool = False

@@ -44,7 +44,9 @@ class _MemorySubscription:
         """Call a callback in the event loop of the subscriber: now, if it is the running one."""
         if asyncio._get_running_loop() is self._loop:
             _call(callback, *args)
-        elif not self._loop.is_closed():
+        elif self._loop.is_closed():
+            self._engine.forget(self)
+        else:
             self._loop.call_soon_threadsafe(_call, callback, *args)
 
 
@@ -154,12 +156,18 @@ class MemoryEngine(Store):
         patience: float | None = None,
     ) -> Appended:
         """Add an entry; a failure is immediate, whatever the patience."""
+        return self.append_now(log, data, ttl=ttl, max_entries=max_entries, max_bytes=max_bytes, announce=announce)
+
+    def append_now(
+        self, log: str, data: bytes, *, ttl: float, max_entries: int, max_bytes: int, announce: str | None = None
+    ) -> Appended:
+        """Add an entry."""
         contents = self._reach()
         with contents.lock:
             now = contents.now()
             entry = Entry(contents.next_id(now), data)
             contents.tables.append(log, entry, ttl=ttl, max_entries=max_entries, max_bytes=max_bytes, now=now)
-            if announce is None:
+            if announce is None or announce not in contents.subscriptions:
                 return Appended(entry.id, 0)
             return Appended(entry.id, contents.publish(announce, b"%s %s" % (entry.id.encode(), data)))
 

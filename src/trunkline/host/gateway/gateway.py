@@ -437,8 +437,8 @@ class Gateway(Server):
         if caller.session is None:
             self.hub.notify_change(("tools", None))
         for sink in self.hub.listeners():
-            if caller.session is not None and getattr(sink, "session", None) is caller.session:
-                sink.notify_change(("tools", None))
+            if isinstance(sink, ServerConnection) and caller.session is not None and sink.session is caller.session:
+                sink.send_notice(("tools", None))
 
     def _entry(self, kind: ItemKind, name: str) -> RegistryEntry | None:
         return None if self._entries is None else self._entries.find(kind, name)

@@ -39,7 +39,7 @@ _LONGEST_PAUSE = 60.0  # A server that comes back is subscribed to within a minu
 class GatewayHub(ChangeHub):
     """Delivers changes to the gateway's clients, and reports when one leaves."""
 
-    __slots__ = ("_on_leave", "_unread", "_waiting", "on_join")
+    __slots__ = ("_on_leave", "_unread", "_waiting", "is_shared", "on_join")
 
     def __init__(self, on_leave: Callable[[ChangeListener], None]) -> None:
         """Start empty; ``on_leave`` is called when a sink is detached."""
@@ -49,6 +49,8 @@ class GatewayHub(ChangeHub):
         self._unread: dict[Session | None, set[str]] = {}
         #: The sessions whose list requests wait for servers.
         self._waiting: list[Session] = []
+        #: Whether other workers serve the same clients.
+        self.is_shared: bool = False
         #: Called when a listener is attached.
         self.on_join: Callable[[ChangeListener], None] = lambda listener: None
 
@@ -56,8 +58,8 @@ class GatewayHub(ChangeHub):
         """Attach a listener, and report it."""
         super().attach(listener)
         session = getattr(listener, "session", None)
-        if session is not None and self.relay is None:
-            # With a relay the session's lists may be read at another worker.
+        if session is not None and not self.is_shared:
+            # With several workers the session's lists may be read at another one.
             self._unread[session] = {"tools", "prompts", "resources"}
         self.on_join(listener)
 
@@ -84,15 +86,20 @@ class GatewayHub(ChangeHub):
             yield
             # What changed until now is in the list, which is built next.
             self._deliver()
+            if self.relay is not None:
+                self.relay.flush()
             self._unread.get(session, set()).discard(kind)
         finally:
             self._waiting.remove(session)
 
     def listeners(self, notice: ChangeNotice | None = None) -> tuple[ChangeListener, ...]:
         """Return the current listeners; with a notice, those that are notified of it."""
-        kind = None if notice is None else notice[0]
-        skipped = {session for session in self._waiting if kind in self._unread.get(session, ())}
-        return tuple(sink for sink in self._listeners if getattr(sink, "session", None) not in skipped)
+        return tuple(sink for sink in self._listeners if notice is None or self.hears(sink, notice))
+
+    def hears(self, listener: ChangeListener, notice: ChangeNotice) -> bool:
+        """Return whether a listener is notified of a change: not if its client waits for that very list."""
+        session = getattr(listener, "session", None)
+        return session not in self._waiting or notice[0] not in self._unread.get(session, ())
 
 
 class SubscriptionOwner(NamedTuple):

@@ -65,6 +65,7 @@ class WorkerGateway(Gateway):
         self.store = store
         self.sessions.is_shared = True
         broker.announcers[self.name] = self._announce
+        self.hub.is_shared = True
         self.hub.on_join = self._joined
 
     async def aclose(self) -> None:

@@ -448,7 +448,7 @@ class Tasks:
         subscriber = self.server.subscriber(session)
         if not isinstance(subscriber, ServerConnection):
             return False
-        subscriber.notify_session(method, params)
+        subscriber.notify(method, params)
         return True
 
     async def listenable(self, exchange: Exchange, ids: Sequence[str]) -> list[str]:

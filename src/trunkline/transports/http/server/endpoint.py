@@ -40,13 +40,13 @@ from trunkline.transports.http.server.asgi import (
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, MemoryBudget, RequestHeaders
-from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry
+from trunkline.transports.http.server.sessions.endpoint import SessionEndpoint
+from trunkline.transports.http.server.sessions.session import SessionAcceptor, SessionRegistry
+from trunkline.transports.http.server.sessions.worker import SessionWorker
 from trunkline.transports.http.server.single_request import SingleRequestTransport
-from trunkline.transports.link import Acceptor
 
 if TYPE_CHECKING:
     from trunkline.transports.http.server.rate_limits import RequestLimiter
-    from trunkline.transports.http.server.shared.worker import SharedWorker
 
 __all__ = ["ASGIApp", "Authenticator", "Endpoint", "EndpointOptions"]
 
@@ -117,19 +117,18 @@ class Endpoint:
 
     def __init__(
         self,
-        acceptor: Acceptor,
+        acceptor: SessionAcceptor,
         options: EndpointOptions,
         *,
         origin_policy: OriginPolicy,
         limits: Limits,
+        worker: SessionWorker,
         authenticator: Authenticator | None = None,
-        worker: SharedWorker | None = None,
         limiter: RequestLimiter | None = None,
     ) -> None:
         """Serve an acceptor at a path; nothing runs before the first request.
 
-        With ``worker`` sessions are shared with other workers, and the acceptor is a `SharedAcceptor`. ``limiter``
-        counts the requests of each caller.
+        The sessions are those of ``worker``; ``limiter`` counts the requests of each caller.
         """
         self._acceptor = acceptor
         self._options = options
@@ -144,9 +143,10 @@ class Endpoint:
         #: Combinations of Host, Origin and local address that the origin policy has accepted.
         self._accepted_heads: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
-        #: What shares sessions with other workers; None if there are none.
-        self.worker: SharedWorker | None = worker
-        self._session_endpoint = self._make_session_endpoint(worker)
+        self.worker: SessionWorker = worker
+        self._session_endpoint = SessionEndpoint(
+            acceptor, worker, limits=limits, retry_ms=options.retry_ms, challenge=self._scope_challenge
+        )
         self.sessions: SessionRegistry = self._session_endpoint.sessions
         self.open_responses: OpenResponses = self._session_endpoint.open_responses
         self.draining: bool = False
@@ -159,17 +159,15 @@ class Endpoint:
         if options.sse:
             from trunkline.transports.http.server.legacy_sse import LegacySseEndpoint
 
-            sharing = self._session_endpoint.legacy_options()
-            self._legacy_sse = LegacySseEndpoint(self, options, acceptor=acceptor, limits=limits, **sharing)
+            self._legacy_sse = LegacySseEndpoint(
+                self,
+                options,
+                acceptor=acceptor,
+                limits=limits,
+                forward=self._session_endpoint.forward_legacy,
+                new_name=self._session_endpoint.new_legacy_name,
+            )
             self._session_endpoint.deliver_legacy = self._legacy_sse.deliver
-
-    def _make_session_endpoint(self, worker: SharedWorker | None) -> SessionEndpoint:
-        given = {"limits": self._limits, "retry_ms": self._options.retry_ms, "challenge": self._scope_challenge}
-        if worker is None:
-            return SessionEndpoint(self._acceptor, **given)  # type: ignore[arg-type]
-        from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
-
-        return SharedSessionEndpoint(self._acceptor, worker, **given)  # type: ignore[arg-type]
 
     # --- ASGI --------------------------------------------------------------------------------------------------------
 
@@ -246,7 +244,7 @@ class Endpoint:
                 return
 
     def start(self) -> None:
-        """Join the other workers, if there are any; called at the start or with the first request."""
+        """Join the other workers; called at the start or with the first request."""
         self._session_endpoint.start()
 
     @asynccontextmanager
@@ -408,7 +406,7 @@ class Endpoint:
         """End the streams that would not end by themselves; their clients open them again, at another worker."""
         self._acceptor.end_subscriptions()
         for session in self.sessions.by_id.values():
-            session.end_get_stream()
+            session.end_streams_without_end()
         if self._legacy_sse is not None:
             self._legacy_sse.end_idle()
 

@@ -7,7 +7,6 @@ random, and only the principal that opened the stream may post to it.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
@@ -17,7 +16,7 @@ from trunkline.protocol.caller import Origin, Principal, same_principal
 from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, decode, requests_of
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import HTTPException, invalid_body, stopping, too_many
-from trunkline.transports.http.server.event_log import EventStream
+from trunkline.transports.http.server.event_stream import EventStream
 from trunkline.transports.http.server.origin_policy import accepts
 from trunkline.transports.http.server.request import HeldMemory, HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
@@ -108,8 +107,8 @@ class LegacySseEndpoint:
         *,
         acceptor: Acceptor,
         limits: Limits,
-        forward: Callable[[str, bytes, Principal | None], Awaitable[None]] | None = None,
-        new_name: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+        forward: Callable[[str, bytes, Principal | None], Awaitable[None]],
+        new_name: Callable[[], str],
     ) -> None:
         """Serve the two paths next to those of an endpoint.
 
@@ -173,7 +172,7 @@ class LegacySseEndpoint:
         query = parse_qs(request.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
         link = self._links.get(names[0]) if len(names) == 1 else None
-        if link is None and self._forward is not None and len(names) == 1:
+        if link is None and len(names) == 1:
             await self._post_elsewhere(names[0], request)
             return
         if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
@@ -189,7 +188,6 @@ class LegacySseEndpoint:
         link.receiver.message_received(incoming, Origin("sse", principal, None, link.origin.address))
 
     async def _post_elsewhere(self, name: str, request: HttpRequest) -> None:
-        assert self._forward is not None
         body = await request.body()
         incoming = decode(body, self._limits)
         if type(incoming) is InvalidMessage and not incoming.response:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from trunkline.protocol.sse import encode_comment, encode_event
 from trunkline.transports.http.server.asgi import Headers, Send
-from trunkline.transports.http.server.event_log import EventStream
+from trunkline.transports.http.server.event_stream import EventStream
 from trunkline.transports.http.server.request import ClientConnection, DirectExchange
 
 __all__ = ["COMMENT", "EVENT_STREAM", "DisconnectListener", "SSEResponse", "StreamOwner"]

@@ -27,10 +27,10 @@ from trunkline.protocol.error_codes import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
-from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
+from trunkline.protocol.jsonrpc import ErrorResponse, Message, Outbound, Response, encode
 from trunkline.transports.codec_errors import encode_each
 from trunkline.transports.http.server.asgi import JSON, RETRY_SOON, TOO_MANY, UNAVAILABLE, Headers, HTTPException
-from trunkline.transports.http.server.event_log import EventStream
+from trunkline.transports.http.server.event_stream import EventStream
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import ClientConnection, HttpRequest, send_response
 from trunkline.transports.http.server.response import SSEResponse
@@ -348,8 +348,15 @@ class SingleRequestTransport(Link):
         data = encoded(outbound) if self.can_stream else b""
         if not data:
             return
-        stream = self._stream or self._open_stream()
-        stream.push(data, droppable=type(outbound.message) is Notification)
+        stream = self._stream
+        if stream is not None:
+            stream.push(data)
+            return
+        # Pushed before the response begins: a stream that stores its events first can still refuse the request.
+        stream = self._stream = self._new_stream()
+        stream.push(data)
+        if self._work is not None:
+            self._write_alongside(stream)
         self._wake()
 
     def _answered(self) -> None:
@@ -362,14 +369,10 @@ class SingleRequestTransport(Link):
 
     def _begin_stream(self) -> None:
         if not self._decided and self.can_stream:
-            self._open_stream()
+            stream = self._stream = self._new_stream()
+            if self._work is not None:
+                self._write_alongside(stream)
             self._wake()
-
-    def _open_stream(self) -> EventStream:
-        stream = self._stream = self._new_stream()
-        if self._work is not None:
-            self._write_alongside(stream)
-        return stream
 
     def _new_stream(self) -> EventStream:
         return EventStream()

@@ -1,7 +1,8 @@
-"""One worker among several: its channels, the terminated sessions, and the announcements of changes.
+"""A worker that serves sessions: its channels, the terminated sessions, and the announcements of changes.
 
 A worker has a channel of its own, for messages to its requests, and listens on one that all workers share. Messages
-that no worker may miss are entries of a log, which is read again from the last one seen after a lost connection.
+that no worker may miss are entries of a log, which is read again from the last one seen after a lost connection. Where
+the store is the memory of this process there is one worker, and its sessions end with it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, StoreUnavailable
-from trunkline.store.interface import Entry, Store, entry_position
-from trunkline.transports.http.server.shared.facts import LIFETIME, SessionIds
+from trunkline.store.interface import Entry, Store, Subscription, entry_position
+from trunkline.transports.http.server.sessions.facts import LIFETIME, SessionIds
 
-__all__ = ["ANSWER_SECONDS", "GRACE_SECONDS", "MAX_RETOLD", "SharedWorker", "WorkerListener", "WorkerMessage"]
+__all__ = ["ANSWER_SECONDS", "GRACE_SECONDS", "MAX_RETOLD", "SessionWorker", "WorkerListener", "WorkerMessage"]
 __all__ += ["later", "position_before", "worker_of"]
 
 log = logging.getLogger("trunkline.http")
@@ -94,8 +95,8 @@ class WorkerListener(Protocol):
         """Called with each announcement, in order; with None if some before this one are missing."""
 
 
-class SharedWorker:
-    """A worker that shares sessions with others."""
+class SessionWorker:
+    """A worker that serves sessions, alone or among others."""
 
     def __init__(
         self,
@@ -106,12 +107,16 @@ class SharedWorker:
         random: Callable[[int], bytes],
         connect: Callable[[], Awaitable[None]],
         close: Callable[[], Awaitable[None]],
+        is_alone: bool = False,
     ) -> None:
         """Prepare to join; ``now`` returns wall time.
 
-        ``connect`` and ``close`` are those of whoever opened the store; that it cannot be reached is logged there.
+        ``connect`` and ``close`` are those of the owner of the store, which also logs that it cannot be reached. With
+        ``is_alone`` no other process uses the store: nobody else can serve the sessions of this worker.
         """
         self.store: Store = store
+        #: Whether no other worker can serve the sessions of this one.
+        self.is_alone: bool = is_alone
         self._connect = connect
         self._close = close
         self.ids: SessionIds = ids
@@ -120,32 +125,43 @@ class SharedWorker:
         self.id: str = random(6).hex()
         self._numbers = itertools.count(1)
         self._listener: WorkerListener | None = None
-        self._joined = False
-        self._subscribed = 0
-        self._joining: asyncio.Task[None] | None = None
-        #: Set when the first attempt to join has ended.
-        self._attempted: asyncio.Event = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reset()
         self._terminated: dict[str, float] = {}
         self._terminated_position = ""
         #: The last announcement that this worker has seen.
         self.position: str = ""
-        #: Announcements that arrive while the log of them is being read; None while it is not.
-        self._early: list[bytes] | None = []
         self._inbox_position = ""
         self._behind = False
         self._restored_at = 0.0
-        #: The turns at GET streams that responses of this worker have, or are about to take; see `Turn`.
+        #: The turns at GET streams that responses of this worker have, or are about to take; see `GetStream`.
         self.turns: set[str] = set()
+
+    def _reset(self) -> None:
+        self._joined = False
+        self._joining: asyncio.Task[None] | None = None
+        #: Set when the first attempt to join has ended.
+        self._attempted: asyncio.Event = asyncio.Event()
+        self._subscriptions: list[Subscription] = []
+        #: Announcements that arrive while the log of them is being read; None while it is not.
+        self._early: list[bytes] | None = []
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self, listener: WorkerListener) -> None:
-        """Join the other workers, with retries; needs a running event loop."""
-        if self._joining is None:
-            self._listener = listener
+        """Join the other workers, with retries; needs a running event loop.
+
+        An application without a lifespan may be called in one event loop after another: it joins in each.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is loop and self._joining is not None:
+            return
+        self._reset()
+        if self._listener is None:
             self.store.on_new_generation(self._generation_changed)
-            self._joining = asyncio.get_running_loop().create_task(self._join(), name="trunkline-join")
+        self._loop, self._listener = loop, listener
+        self._joining = loop.create_task(self._join(), name="trunkline-join")
 
     def _generation_changed(self, _: str) -> None:
         self.spawn(self._register())
@@ -177,7 +193,9 @@ class SharedWorker:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=1.0)
-        self._joined = False
+        for subscription in self._subscriptions:
+            await subscription.close()
+        self._reset()
         await self._close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -209,11 +227,13 @@ class SharedWorker:
                 continue
             self._joined = True
             self._attempted.set()
-            if self._listener is not None:
+            if self._listener is not None and not self.is_alone:
                 # Listen streams are served before this: what was announced meanwhile is not known from what was before.
                 self._listener.announced(self.position, None, own=False)
             self._deliver_early()
-            await self._stay_registered()
+            if not self.is_alone:
+                await self._stay_registered()
+            return
 
     async def _register(self) -> None:
         await self.store.put(f"worker:{self.id}", b"", ttl=_REGISTERED_SECONDS)
@@ -237,9 +257,8 @@ class SharedWorker:
             ("terminated", self._terminated_received, None),
             ("announcements", self._announcement_received, self._missed),
         ]
-        for channel, receive, missed in channels[self._subscribed :]:
-            await self.store.subscribe(channel, receive, missed=missed)
-            self._subscribed += 1
+        for channel, receive, missed in channels[len(self._subscriptions) :]:
+            self._subscriptions.append(await self.store.subscribe(channel, receive, missed=missed))
 
     def _missed(self) -> None:
         self._restored_at = asyncio.get_running_loop().time()
@@ -392,15 +411,18 @@ class SharedWorker:
     # --- announcements -----------------------------------------------------------------------------------------------
 
     def announce(self, body: bytes) -> None:
-        """Announce a change to all other workers, as soon as the store can be reached."""
-        self.spawn(self._announce(body))
-
-    async def _announce(self, body: bytes) -> None:
-        limits = {"max_entries": MAX_ANNOUNCEMENTS, "max_bytes": _ANNOUNCEMENT_BYTES}
+        """Announce a change to all workers, this one included, as soon as the store can be reached."""
         data = msgspec.msgpack.encode(_Announcement(self.id, body))
-        await self.store.append(
-            "announcements", data, ttl=LIFETIME, announce="announcements", patience=LIFETIME, **limits
-        )
+        bounds: dict[str, Any] = {
+            "ttl": LIFETIME,
+            "max_entries": MAX_ANNOUNCEMENTS,
+            "max_bytes": _ANNOUNCEMENT_BYTES,
+            "announce": "announcements",
+        }
+        with suppress(StoreUnavailable):
+            if self.store.append_now("announcements", data, **bounds) is not None:
+                return
+        self.spawn(self.store.append("announcements", data, patience=LIFETIME, **bounds))
 
     def _announcement_received(self, data: bytes) -> None:
         if self._early is None:

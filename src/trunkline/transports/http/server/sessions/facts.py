@@ -65,13 +65,15 @@ class SessionIds:
         self._random = random
         self._decoder = msgspec.msgpack.Decoder(SessionFacts)
 
-    def facts(self, session: Session, principal: Principal | None, *, generation: str, since: str) -> SessionFacts:
+    def facts(
+        self, session: Session, principal: Principal | None, *, generation: str, since: str, lifetime: float = LIFETIME
+    ) -> SessionFacts:
         """Return the facts of a session that has just been opened."""
         caller = session.caller
         return SessionFacts(
             key=base64.urlsafe_b64encode(self._random(15)).decode(),
             generation=generation,
-            expires=self._now() + LIFETIME,
+            expires=self._now() + lifetime,
             since=since,
             revision=caller.revision.name,
             identity=None if principal is None else principal.identity,

@@ -1,0 +1,302 @@
+"""A server behind an HTTP endpoint: who serves its links, and how its sessions hear of changes.
+
+Changes are announced in a log of the store, once for each turn of the event loop, whatever the number of sessions and
+workers. The listen streams of this worker hear of its changes at once, those of other workers when the announcement
+arrives. The sessions of handshake clients hear of every change by its announcement, also of this worker's own, so that
+each hears of it wherever and whenever it listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.connection import Connection
+from trunkline.protocol.caller import Session
+from trunkline.protocol.request_validation import ValidatedRequest
+from trunkline.server.dispatch import ServerConnection
+from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream
+from trunkline.service import TaskFactory, task_factory
+from trunkline.store.server_store import ServerStore
+from trunkline.timers import Timers
+from trunkline.transports.http.server.sessions.facts import SessionIds
+from trunkline.transports.http.server.sessions.worker import SessionWorker
+from trunkline.transports.link import AcceptedConnection, Link
+
+if TYPE_CHECKING:
+    from trunkline.auth.verifiers import ServerAuth
+    from trunkline.server.server import Server
+
+__all__ = ["ServerAcceptor", "make_worker"]
+
+_PURPOSE = b"\x03"
+#: The lists that may have changed if announcements are missing.
+_LISTS = ("tools", "prompts", "resources")
+
+
+class _Announcement(Struct, frozen=True, array_like=True):
+    """What has changed, or a custom notification to every handshake client."""
+
+    notices: tuple[ChangeNotice, ...] = ()
+    method: str = ""
+    params: bytes = b""
+
+
+_decoder = msgspec.msgpack.Decoder(_Announcement)
+
+
+def make_worker(server: Server, *, shares_sessions: bool) -> SessionWorker:
+    """Return the worker that serves the sessions of a server.
+
+    With ``shares_sessions`` they are in its store if other processes may use that, and so serve the next request;
+    otherwise they are in the memory of this process.
+
+    Raises:
+        ConfigError: the store cannot be opened, or needs a key that is not configured.
+    """
+    is_alone = not (shares_sessions and server.has_shared_store)
+    state = ServerStore(name=server.name) if is_alone and server.has_shared_store else server.state
+    state.check()
+    store = state.store
+
+    async def close() -> None:
+        if state.is_shared:
+            await state.close(store)
+
+    return SessionWorker(
+        store,
+        SessionIds(state.seal_for(_PURPOSE), now=time.time, random=os.urandom),
+        now=time.time,
+        random=os.urandom,
+        connect=lambda: state.connect(store),
+        close=close,
+        is_alone=is_alone,
+    )
+
+
+def _share(server: Server, auth: object) -> None:
+    """Let the authentication of a server keep what several workers need in their store."""
+    for part in (auth, getattr(auth, "binding", None)):
+        share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
+        if share is not None:
+            share(server.state)
+
+
+class ServerAcceptor:
+    """Accepts the links of an endpoint on behalf of a server."""
+
+    __slots__ = ("__weakref__", "_auth", "_create_task", "_held", "_relay", "_server", "_timers", "_worker", "on_start")
+
+    def __init__(self, server: Server, worker: SessionWorker, auth: ServerAuth | None = None) -> None:
+        """Create the acceptor of a worker; lifespans are acquired with the first link.
+
+        ``auth`` is what authenticates the callers.
+        """
+        self._server = server
+        self._worker = worker
+        self._auth = auth
+        server.acceptors.add(self)
+        if not worker.is_alone:
+            _share(server, auth)
+        self._relay: _Relay | None = None
+        self._held = False
+        self._timers: Timers | None = None
+        self._create_task: TaskFactory | None = None
+        #: Called with the first link.
+        self.on_start: Callable[[], None] = lambda: None
+
+    # --- links -------------------------------------------------------------------------------------------------------
+
+    def accept(self, link: Link) -> Connection:
+        """Start serving a link that lasts for several requests."""
+        self._acquire()
+        return self._server.accept(link, create_task=self._create_task)
+
+    def accept_one(
+        self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
+    ) -> Connection:
+        """Start serving a link that delivers one message; it uses the lifespans of this acceptor."""
+        if not self._held:
+            self._acquire()
+        server = self._server
+        connection = Connection(
+            link,
+            _SingleRequestConnection(server, session),
+            limits=server.limits,
+            timers=self._timers,  # type: ignore[arg-type]
+            prefix=prefix,
+            create_task=create_task or self._create_task,
+        )
+        connection.holder = self
+        link.attach(connection)
+        return connection
+
+    def resume(self, link: Link, session: Session, prefix: str) -> Connection:
+        """Serve the standing link of a session that any worker may have opened."""
+        self._acquire()
+        server = self._server
+        return server._accept(link, _SessionConnection(server, session), prefix=prefix, create_task=self._create_task)
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def announced(self, announcements: list[bytes] | None) -> None:
+        """Deliver announcements of other workers to the listen streams of this one."""
+        hub = self._server.hub
+        if announcements is None:
+            for kind in _LISTS:
+                hub.deliver_change((kind, None))
+            for listener in hub.listeners():
+                if isinstance(listener, SubscriptionStream):
+                    for uri in sorted(listener.uris):
+                        listener.resource_updated(uri)
+        for body in announcements or ():
+            for notice in _decoder.decode(body).notices:
+                hub.deliver_change(notice)
+
+    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> None:
+        """Send one session the notices of an announcement; None if some are missing, and anything may have changed."""
+        assert isinstance(connection, Connection)
+        assert isinstance(connection.service, _SessionConnection)
+        connection.service.send_announcement(announcement)
+        connection.flush()
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Announce changes and take over tasks from now on; needs a running event loop."""
+        self._attach_relay()
+        if self._server.tasks is not None:
+            self._server.tasks.start()
+
+    def replace_server(self, server: Server) -> None:
+        """Accept links on behalf of another server; requests that are running stay with the old one."""
+        held, self._held = self._held, False
+        self._server = server
+        server.acceptors.add(self)
+        if not self._worker.is_alone:
+            _share(server, self._auth)
+        self._attach_relay()
+        if held:
+            self._acquire()
+
+    def end_subscriptions(self) -> None:
+        """End all subscriptions with a result; called when the endpoint begins to stop."""
+        self._server.draining = True
+        self._server.hub.end("the server is shutting down")
+
+    async def drain(self, seconds: float) -> None:
+        """Wait, with a timeout, for running tasks that would end with the process."""
+        if self._server.tasks is not None:
+            await self._server.tasks.drain(seconds)
+
+    async def leave(self) -> None:
+        """Hand the running tasks over to other workers."""
+        if self._server.tasks is not None and not self._worker.is_alone:
+            await self._server.tasks.leave()
+
+    async def release(self) -> None:
+        """Release the lifespans."""
+        self._held = False
+        if self._server.hub.relay is self._relay:
+            # Another endpoint of the same server goes on to announce its changes.
+            others = (acceptor._relay for acceptor in self._server.acceptors if acceptor is not self)
+            self._server.hub.relay = next((relay for relay in others if relay is not None), None)
+        self._relay = None
+        await self._server.release(self)
+
+    def _acquire(self) -> None:
+        if not self._held:
+            self._attach_relay()
+            self.on_start()
+            self._server.check_apps()
+            self._server._find_telemetry()
+            self._held = True
+            self._timers = self._server.timers()
+            self._create_task = task_factory(asyncio.get_running_loop())
+            self._server.acquire_lifespans(self)
+
+    def _attach_relay(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._relay is None or self._relay.loop is not loop:
+            self._relay = _Relay(self._worker, loop)
+        self._server.hub.relay = self._relay
+
+
+class _Relay:
+    """Announces the changes of one turn of the event loop together."""
+
+    __slots__ = ("_pending", "_worker", "loop")
+
+    def __init__(self, worker: SessionWorker, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker = worker
+        self.loop = loop
+        self._pending: dict[ChangeNotice, None] = {}
+
+    def change(self, notice: ChangeNotice) -> None:
+        if asyncio._get_running_loop() is self.loop:
+            self._add(notice)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._add, notice)
+
+    def notification(self, method: str, params: object) -> None:
+        self._worker.announce(msgspec.msgpack.encode(_Announcement((), method, msgspec.json.encode(params))))
+
+    def _add(self, notice: ChangeNotice) -> None:
+        if not self._pending:
+            self.loop.call_soon(self.flush)
+        self._pending[notice] = None
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        if pending:
+            self._worker.announce(msgspec.msgpack.encode(_Announcement(tuple(pending))))
+
+
+class _SingleRequestConnection(ServerConnection):
+    """The service of a connection for one message, which is not notified of later changes."""
+
+    __slots__ = ()
+
+    def _open(self, admitted: ValidatedRequest) -> None:
+        self.session = admitted.caller.session
+
+
+class _SessionConnection(ServerConnection):
+    """The service of a session's standing connection: it hears of changes by their announcements."""
+
+    __slots__ = ()
+
+    hears_announcements = True
+
+    def __init__(self, server: Server, session: Session) -> None:
+        super().__init__(server, session)
+        self._declared = tuple(server.capabilities(session.revision))
+        server.hub.attach(self)
+
+    def notify_change(self, notice: ChangeNotice) -> None:
+        """Do nothing: the announcement of the change follows."""
+
+    def send_announcement(self, announcement: bytes | None) -> None:
+        """Send the client what was announced; None if that is not known, and anything may have changed."""
+        if announcement is None:
+            for notice in [*((kind, None) for kind in _LISTS), *(("resource", uri) for uri in sorted(self.uris))]:
+                self.send_notice(notice)
+            return
+        announced = _decoder.decode(announcement)
+        for notice in announced.notices:
+            if self.server.hub.hears(self, notice):
+                self.send_notice(notice)
+        if announced.method:
+            self._custom(announced.method, msgspec.json.decode(announced.params))
+
+    def _custom(self, method: str, params: Any) -> None:
+        from trunkline.server.extension_methods import may_notify
+
+        if self.session is not None and may_notify(self.server, self.session.caller, method):
+            self.notify(method, params)
