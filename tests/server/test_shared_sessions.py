@@ -6,7 +6,7 @@ import pytest
 
 from tests.transports.http.serving_support import SessionClient, modern, request, tool
 from tests.transports.http.shared.workers import at, fleet, settled
-from trunkline.transports.http.server.shared import worker as shared_worker
+from trunkline.transports.http.server.sessions import worker as shared_worker
 
 
 async def test_a_session_that_missed_more_than_is_kept_is_told_that_anything_may_have_changed(

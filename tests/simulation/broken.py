@@ -15,17 +15,17 @@ import msgspec
 
 from tests.simulation.redis_twin import RedisTwin
 from trunkline.server.request_state import StateKeeper
-from trunkline.server.shared_sessions import SharedServerAcceptor
+from trunkline.server.http_acceptor import ServerAcceptor
 from trunkline.server.tasks import leases, record
 from trunkline.server.tasks.leases import Leases
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.redis import RedisEngine
 from trunkline.store.redis_channels import RedisChannels
-from trunkline.transports.http.server.shared import endpoint, sessions
-from trunkline.transports.http.server.shared.endpoint import SharedSessionEndpoint
-from trunkline.transports.http.server.shared.facts import LIFETIME
-from trunkline.transports.http.server.shared.streams import LogStream, ProducedStream
-from trunkline.transports.http.server.shared.worker import SharedWorker
+from trunkline.transports.http.server.sessions import endpoint, sessions
+from trunkline.transports.http.server.sessions.endpoint import SessionEndpoint
+from trunkline.transports.http.server.sessions.facts import LIFETIME
+from trunkline.transports.http.server.sessions.streams import LogStream, ProducedStream
+from trunkline.transports.http.server.sessions.worker import SessionWorker
 
 __all__ = ["BROKEN", "SEEDS", "broken"]
 
@@ -78,24 +78,24 @@ def _log_cleared_early(replace: Replace) -> None:
 
 def _terminations_ignored(replace: Replace) -> None:
     """A worker does not hear which sessions were terminated by others."""
-    replace(SharedWorker, "_terminated_received", lambda *_: None)
-    replace(SharedWorker, "_load_terminated", _nothing)
+    replace(SessionWorker, "_terminated_received", lambda *_: None)
+    replace(SessionWorker, "_load_terminated", _nothing)
 
 
 def _terminations_missed(replace: Replace) -> None:
     """A worker does not read the terminated sessions again after a lost connection."""
-    load = SharedWorker._load_terminated
+    load = SessionWorker._load_terminated
 
     async def load_once(self: Any) -> None:
         if not self._joined:
             await load(self)
 
-    replace(SharedWorker, "_load_terminated", load_once)
+    replace(SessionWorker, "_load_terminated", load_once)
 
 
 def _catch_up_given_up(replace: Replace) -> None:
     """A worker that cannot read what it missed does not try again."""
-    catch_up = SharedWorker._catch_up
+    catch_up = SessionWorker._catch_up
 
     async def once(self: Any) -> None:
         self._behind = False
@@ -104,7 +104,7 @@ def _catch_up_given_up(replace: Replace) -> None:
         finally:
             self._deliver_early()
 
-    replace(SharedWorker, "_catch_up_again", once)
+    replace(SessionWorker, "_catch_up_again", once)
 
 
 def _stream_not_read_again(replace: Replace) -> None:
@@ -125,18 +125,18 @@ def _stream_read_twice(replace: Replace) -> None:
 
 def _generation_ignored(replace: Replace) -> None:
     """A worker goes on with its sessions after writes were lost."""
-    replace(SharedSessionEndpoint, "generation_changed", lambda _: None)
+    replace(SessionEndpoint, "generation_changed", lambda _: None)
 
 
 def _announcements_missed(replace: Replace) -> None:
     """A worker does not read the announcements that it missed."""
-    catch_up = SharedWorker._catch_up_announcements
+    catch_up = SessionWorker._catch_up_announcements
 
     async def catch_up_once(self: Any) -> None:
         if not self._joined:
             await catch_up(self)
 
-    replace(SharedWorker, "_catch_up_announcements", catch_up_once)
+    replace(SessionWorker, "_catch_up_announcements", catch_up_once)
 
 
 def _notices_not_numbered(replace: Replace) -> None:
@@ -155,12 +155,12 @@ def _notices_merged(replace: Replace) -> None:
 
 def _dead_workers_trusted(replace: Replace) -> None:
     """A request whose worker died is not answered by any other."""
-    replace(SharedSessionEndpoint, "_answer_for", _nothing)
+    replace(SessionEndpoint, "_answer_for", _nothing)
 
 
 def _answers_by_channel(replace: Replace) -> None:
     """An answer goes only to a worker that is listening in this moment."""
-    replace(SharedWorker, "send_answer", SharedWorker.send)
+    replace(SessionWorker, "send_answer", SessionWorker.send)
 
 
 def _turns_not_released(replace: Replace) -> None:
@@ -232,17 +232,17 @@ def _tasks_forgotten(replace: Replace) -> None:
 
 def _listeners_not_told(replace: Replace) -> None:
     """A change is not passed on to the listen streams of other workers."""
-    replace(SharedServerAcceptor, "announced", lambda *_: None)
+    replace(ServerAcceptor, "announced", lambda *_: None)
 
 
 def _listeners_told_twice(replace: Replace) -> None:
     """The listen streams of a worker hear of its own changes once more when they are announced."""
-    announced = SharedSessionEndpoint.announced
+    announced = SessionEndpoint.announced
 
     def as_another(self: Any, id: str, body: bytes | None, *, own: bool) -> None:
         announced(self, id, body, own=False)
 
-    replace(SharedSessionEndpoint, "announced", as_another)
+    replace(SessionEndpoint, "announced", as_another)
 
 
 def _states_per_worker(replace: Replace) -> None:
@@ -276,7 +276,7 @@ def _single_use_per_worker(replace: Replace) -> None:
 
 def _joined_silently(replace: Replace) -> None:
     """Listen streams that a worker served before it joined the others do not hear that anything may have changed."""
-    announced, joined = SharedSessionEndpoint.announced, WeakSet[Any]()
+    announced, joined = SessionEndpoint.announced, WeakSet[Any]()
 
     def after_the_first(self: Any, id: str, body: bytes | None, *, own: bool) -> None:
         if body is None and self not in joined:
@@ -284,7 +284,7 @@ def _joined_silently(replace: Replace) -> None:
         else:
             announced(self, id, body, own=own)
 
-    replace(SharedSessionEndpoint, "announced", after_the_first)
+    replace(SessionEndpoint, "announced", after_the_first)
 
 
 #: The variants, and the first seed that notices each now. Other code shifts the seeds: `SEEDS` from there on are tried.

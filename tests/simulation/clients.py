@@ -18,7 +18,7 @@ from tests.simulation.world import ConnectionBroken, WireResponse, World
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
 from trunkline.protocol.sse import EventReader, ServerSentEvent
 from trunkline.store.interface import entry_position
-from trunkline.transports.http.server.shared.facts import SessionFacts
+from trunkline.transports.http.server.sessions.facts import SessionFacts
 
 __all__ = [
     "ATTEMPTS",

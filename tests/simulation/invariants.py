@@ -10,7 +10,7 @@ from tests.simulation.stateless import StatelessClient
 from tests.simulation.tools import RETRY
 from tests.simulation.world import World
 from trunkline.store.interface import Entry, entry_position
-from trunkline.transports.http.server.shared.streams import GET_STREAM, LoggedEvent
+from trunkline.transports.http.server.sessions.streams import GET_STREAM, LoggedEvent
 
 __all__ = [
     "check_events",

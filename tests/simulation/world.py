@@ -23,7 +23,7 @@ from trunkline.server.task_options import TaskSettings
 from trunkline.store.interface import Entry
 from trunkline.transports.http.server.endpoint import Endpoint
 from trunkline.transports.http.server.request import CONNECTION_KEY, DirectExchange
-from trunkline.transports.http.server.shared.facts import SessionFacts, SessionIds
+from trunkline.transports.http.server.sessions.facts import SessionFacts, SessionIds
 
 __all__ = ["KEY", "ConnectionBroken", "SimulatedWorker", "WireResponse", "World"]
 

@@ -33,7 +33,7 @@ from trunkline.transports.http.server.legacy_sse import LegacySseServerLink
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.sessions import HttpSession, SessionLink, SessionRegistry, SessionRequestTransport
-from trunkline.transports.http.server.shared.sessions import SharedRequestTransport, _SharedLink
+from trunkline.transports.http.server.sessions.sessions import SessionRequestTransport, _SharedLink
 from trunkline.transports.http.server.single_request import HandshakeRequestTransport, SingleRequestTransport
 from trunkline.transports.link import Link, LinkWrapper
 from trunkline.transports.memory import MemoryLink, memory_pair
@@ -143,7 +143,7 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
 #: Links that are checked in pairs only: they need something at their other end.
 IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
 #: Links of sessions that workers share: they need a store, and are checked with one (``http/shared``).
-SHARED = {SharedRequestTransport, _SharedLink}
+SHARED = {SessionRequestTransport, _SharedLink}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])

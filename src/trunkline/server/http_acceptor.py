@@ -9,6 +9,7 @@ each hears of it wherever and whenever it listens.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
 
 __all__ = ["ServerAcceptor", "make_worker"]
+
+log = logging.getLogger("trunkline")
 
 _PURPOSE = b"\x03"
 #: The lists that may have changed if announcements are missing.
@@ -159,12 +162,17 @@ class ServerAcceptor:
             for notice in _decoder.decode(body).notices:
                 hub.deliver_change(notice)
 
-    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> None:
-        """Send one session the notices of an announcement; None if some are missing, and anything may have changed."""
+    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> bool:
+        """Send one session the notices of an announcement; None if some are missing, and anything may have changed.
+
+        Return whether they may be repeated, since they say only that something has changed.
+        """
         assert isinstance(connection, Connection)
         assert isinstance(connection.service, _SessionConnection)
-        connection.service.send_announcement(announcement)
+        announced = None if announcement is None else _decoder.decode(announcement)
+        connection.service.send_announcement(announced)
         connection.flush()
+        return announced is None or not announced.method
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -245,7 +253,13 @@ class _Relay:
             self.loop.call_soon_threadsafe(self._add, notice)
 
     def notification(self, method: str, params: object) -> None:
-        self._worker.announce(msgspec.msgpack.encode(_Announcement((), method, msgspec.json.encode(params))))
+        try:
+            encoded = msgspec.json.encode(params)
+        except Exception:
+            # As on a connection: what cannot be encoded is logged, and affects no other notification.
+            log.exception("the notification %s cannot be encoded", method)
+            return
+        self._worker.announce(msgspec.msgpack.encode(_Announcement((), method, encoded)))
 
     def _add(self, notice: ChangeNotice) -> None:
         if not self._pending:
@@ -282,13 +296,12 @@ class _SessionConnection(ServerConnection):
     def notify_change(self, notice: ChangeNotice) -> None:
         """Do nothing: the announcement of the change follows."""
 
-    def send_announcement(self, announcement: bytes | None) -> None:
+    def send_announcement(self, announced: _Announcement | None) -> None:
         """Send the client what was announced; None if that is not known, and anything may have changed."""
-        if announcement is None:
+        if announced is None:
             for notice in [*((kind, None) for kind in _LISTS), *(("resource", uri) for uri in sorted(self.uris))]:
                 self.send_notice(notice)
             return
-        announced = _decoder.decode(announcement)
         for notice in announced.notices:
             if self.server.hub.hears(self, notice):
                 self.send_notice(notice)

@@ -10,7 +10,7 @@ import pytest
 from tests.store.conftest import own_redis, shared_redis
 from tests.store.redis_server import needs_redis
 from tests.transports.http.shared.workers import Fleets, fleet
-from trunkline.transports.http.server.shared import endpoint, streams, turns, worker
+from trunkline.transports.http.server.sessions import endpoint, get_stream, streams, worker
 
 __all__ = ["fleets", "hurried", "own_redis", "shared_redis"]
 
@@ -20,7 +20,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the times after which a worker is gone, a turn is looked at again, and an event is late."""
     for module in (endpoint, worker):
         monkeypatch.setattr(module, "GRACE_SECONDS", 0.3)
-    for module in (endpoint, turns):
+    for module in (endpoint, get_stream):
         monkeypatch.setattr(module, "TURN_SECONDS", 0.05)
     monkeypatch.setattr(streams, "LATE_SECONDS", 0.2)
 

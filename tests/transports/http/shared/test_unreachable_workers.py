@@ -13,8 +13,8 @@ from tests.transports.http.shared.workers import ASKED, Worker, accepted, at, fl
 from trunkline.errors import StoreUnavailable
 from trunkline.store.interface import Appended
 from trunkline.store.memory import MemoryEngine
-from trunkline.transports.http.server.shared import worker as worker_module
-from trunkline.transports.http.server.shared.worker import SharedWorker
+from trunkline.transports.http.server.sessions import worker as worker_module
+from trunkline.transports.http.server.sessions.worker import SessionWorker
 
 pytestmark = pytest.mark.usefixtures("hurried")
 
@@ -47,10 +47,10 @@ async def test_an_answer_to_a_worker_that_may_be_there_is_accepted(monkeypatch: 
         await call.opening()
         question = await call.message()
 
-        async def uncertain(self: SharedWorker, worker: str, message: Any) -> None:
+        async def uncertain(self: SessionWorker, worker: str, message: Any) -> None:
             return None
 
-        monkeypatch.setattr(SharedWorker, "send_answer", uncertain)
+        monkeypatch.setattr(SessionWorker, "send_answer", uncertain)
         posted = await at(client, other).post(accepted(question, "Ada")).whole()
         assert posted.status == 202
         call.hang_up()
@@ -63,14 +63,14 @@ async def test_an_answer_waits_for_a_store_that_cannot_be_reached(monkeypatch: p
         call = client.post(tool("ask_name"))
         await call.opening()
         question = await call.message()
-        send, attempts, contents = SharedWorker._send_answer, list[bool](), workers.contents
+        send, attempts, contents = SessionWorker._send_answer, list[bool](), workers.contents
         assert contents is not None
 
-        async def attempt(self: SharedWorker, worker: str, message: Any) -> bool | None:
+        async def attempt(self: SessionWorker, worker: str, message: Any) -> bool | None:
             attempts.append(contents.available)
             return await send(self, worker, message)
 
-        monkeypatch.setattr(SharedWorker, "_send_answer", attempt)
+        monkeypatch.setattr(SessionWorker, "_send_answer", attempt)
         contents.set_available(False)
         posted = asyncio.create_task(at(client, other).post(accepted(question, "Ada")).whole())
         await until(lambda: attempts == [False])

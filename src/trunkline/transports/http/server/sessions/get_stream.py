@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.revisions import Feature
-from trunkline.store.interface import entry_position
+from trunkline.store.interface import Put, entry_position
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.sessions.facts import LIFETIME
 from trunkline.transports.http.server.sessions.session import HttpSession
@@ -59,7 +59,19 @@ class GetPosition(NamedTuple):
 class GetStream(LogStream):
     """One response that is the GET stream of a session, or waits to become it."""
 
-    __slots__ = ("_after", "_catching_up", "_notices", "_response", "_retry_ms", "_saved", "_session", "_turn", "told")
+    __slots__ = (
+        "_after",
+        "_catching_up",
+        "_notices",
+        "_reading_announcements",
+        "_response",
+        "_retry_ms",
+        "_saved",
+        "_session",
+        "_turn",
+        "_unsaved",
+        "told",
+    )
 
     def __init__(
         self, session: HttpSession, response: SSEResponse, *, after: GetPosition | None, retry_ms: int
@@ -72,13 +84,17 @@ class GetStream(LogStream):
         self._retry_ms = retry_ms
         #: The name of this turn, among those of all workers.
         self._turn = self._worker.next_name()
-        #: The last announcement whose notices were added, and whether earlier ones are being read.
+        #: The last announcement whose notices were added.
         self.told: str = session.told
+        #: Whether there are announcements before those that arrive now; and whether they are being read.
         self._catching_up = True
+        self._reading_announcements = False
         #: The notices that wait to be written: equal ones are merged.
         self._notices: set[bytes] = set()
-        #: The entry of the log up to which the client has read, as it is in the store.
+        #: The last entry of the log that the client has read, as the store has it; and whether it was sent
+        #: notifications since then that may not be repeated.
         self._saved = ""
+        self._unsaved = False
 
     @property
     def _turn_key(self) -> str:
@@ -144,7 +160,9 @@ class GetStream(LogStream):
         session, position = self._session, self._after
         if position is None:
             stored = await self._worker.store.get(self._position_key)
-            position = GetPosition((stored or b"").decode(), session.told)
+            position = GetPosition.parse((stored or b"").decode()) or GetPosition()
+            if not later(position.told, session.told):
+                position = position._replace(told=session.told)
         self._saved = position.entry
         self._rewind(position)
         await self.start()
@@ -191,15 +209,19 @@ class GetStream(LogStream):
 
     async def _read_further(self) -> None:
         await super()._read_further()
-        if not self._catching_up:
-            self._catching_up = True
+        if self._catching_up and not self._reading_announcements:
             await self._catch_up_later()
+
+    def _pause_if_full(self) -> None:
+        super()._pause_if_full()
+        # What is announced meanwhile is read from its log later, in order.
+        self._catching_up = self._catching_up or self._paused
 
     # --- announcements -----------------------------------------------------------------------------------------------
 
     def announced(self, id: str, body: bytes | None) -> None:
         """Notify the client of a change, unless it was notified already or earlier ones are under way."""
-        if self._catching_up or self._paused or not later(id, self.told):
+        if self._catching_up or not later(id, self.told):
             return
         if self._session.stale:
             self._catching_up = True
@@ -208,14 +230,18 @@ class GetStream(LogStream):
             self._notify(id, body)
 
     async def _catch_up_later(self) -> None:
-        """Notify the client once it is known what it is subscribed to."""
-        while self._session.get_stream is self and not self.ended:
-            try:
-                await self._catch_up()
-            except StoreUnavailable:
-                await asyncio.sleep(TURN_SECONDS)
-            else:
-                break
+        """Notify the client of what it has not heard of, once the store can be read."""
+        self._reading_announcements = True
+        try:
+            while self._session.get_stream is self and not self.ended:
+                try:
+                    await self._catch_up()
+                except StoreUnavailable:
+                    await asyncio.sleep(TURN_SECONDS)
+                else:
+                    break
+        finally:
+            self._reading_announcements = False
 
     async def _catch_up(self) -> None:
         """Notify the client of the changes until the last one that this worker has seen."""
@@ -232,14 +258,19 @@ class GetStream(LogStream):
                     announcements = []
                 self._notify(position_before(announcements[0][0]) if announcements else worker.position, None)
             for id, body in announcements:
+                if self._paused:
+                    # The rest is read again once the client has read these.
+                    break
                 self._notify(id, body)
             if not announcements:
                 break
-        self._catching_up = False
+        self._catching_up = self._paused
 
     def _notify(self, id: str, body: bytes | None) -> None:
         """Add the notices of an announcement; the id of the last one alone says that the client has heard of all."""
-        notices = [notice for notice in self._session.notices(body) if notice not in self._notices]
+        collected, repeatable = self._session.notices(body)
+        self._unsaved = self._unsaved or not repeatable
+        notices = [notice for notice in collected if notice not in self._notices]
         for notice in notices[:-1]:
             self._add(self._event_id(self._position), notice)
         self.told = id
@@ -251,14 +282,14 @@ class GetStream(LogStream):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Release the turn, and store how far the client has read."""
-        if self._session.get_stream is not self:
-            return
-        if not self._pending:
+        """Stop reading; release the turn, if it was acquired, and store how far the client has read."""
+        has_turn = self._turn in self._worker.turns
+        if self._session.get_stream is self and not self._pending:
             self._session.told = self.told
         self._leave()
         await self.aclose()
-        self._worker.spawn(self._release())
+        if has_turn:
+            self._worker.spawn(self._release())
 
     def _leave(self) -> None:
         session = self._session
@@ -269,15 +300,20 @@ class GetStream(LogStream):
             session.get_stream = None
 
     async def _release(self) -> None:
-        if await self._worker.store.replace(self._turn_key, self._turn.encode(), b"", ttl=0.001):
-            self.save()
+        """Release the turn and store how far the client has come in one step: the next response reads it."""
+        last = self.last_id if self._pending else self._event_id(self._position)
+        released = Put(self._turn_key, b"", 0.001, old=self._turn.encode())
+        await self._worker.store.commit(released, Put(self._position_key, last.encode(), LIFETIME))
 
     def save(self) -> None:
-        """Store how far the client has come in the log, if it has moved: this worker may die."""
+        """Store how far the client has come, if it was sent what may not be sent twice: this worker may die.
+
+        Nothing is stored for the notice of a change: after such an end, a client that names no event may get it again.
+        """
         position = GetPosition.parse(self.last_id)
-        if position is not None and later(position.entry, self._saved):
-            self._saved = position.entry
-            self._worker.spawn(self._worker.store.put(self._position_key, position.entry.encode(), ttl=LIFETIME))
+        if position is not None and (self._unsaved or later(position.entry, self._saved)):
+            self._saved, self._unsaved = position.entry, False
+            self._worker.spawn(self._worker.store.put(self._position_key, self.last_id.encode(), ttl=LIFETIME))
 
 
 def release_turn(worker: SessionWorker, message: WorkerMessage) -> None:

@@ -84,8 +84,11 @@ class SessionAcceptor(Acceptor, Protocol):
     def announced(self, announcements: list[bytes] | None) -> None:
         """Called with announcements of other workers, for listen streams; None if some are missing."""
 
-    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> None:
-        """Send one session the notices of an announcement, before this returns; None if some are missing."""
+    def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> bool:
+        """Send one session the notices of an announcement, before this returns; None if some are missing.
+
+        Return whether they may be repeated, since they say only that something has changed.
+        """
 
 
 class OpenGetStream(Protocol):
@@ -393,15 +396,19 @@ class HttpSession:
         """Make the standing connection, unless there is one."""
         self.standing_connection()
 
-    def notices(self, announcement: bytes | None) -> list[bytes]:
-        """Return the notifications of an announcement for this client, encoded; None if some are missing."""
+    def notices(self, announcement: bytes | None) -> tuple[list[bytes], bool]:
+        """Return the notifications of an announcement for this client, encoded, and whether they may be repeated.
+
+        Without an announcement some are missing, and anything may have changed.
+        """
         connection = self.standing_connection()
-        collected = self.link.collected = []
+        collected: list[bytes] = []
+        self.link.collected = collected
         try:
-            self._acceptor.notify(connection, announcement)
+            repeatable = self._acceptor.notify(connection, announcement)
         finally:
             self.link.collected = None
-        return collected
+        return collected, repeatable
 
     # --- routing of messages that are not requests -------------------------------------------------------------------
 
