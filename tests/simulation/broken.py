@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from tests.simulation.redis_twin import RedisTwin
-from trunkline.server.request_state import StateKeeper
 from trunkline.server.http_acceptor import ServerAcceptor
+from trunkline.server.request_state import StateKeeper
 from trunkline.server.tasks import leases, record
 from trunkline.server.tasks.leases import Leases
 from trunkline.store.interface import Commit, Put, Step

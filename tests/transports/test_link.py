@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.transports.loops import LOOPS, run_on
+from trunkline import Server
 from trunkline.client.targets import _InProcessLink
 from trunkline.host.upstreams.broker.messages import Welcome
 from trunkline.host.upstreams.broker.multiplexer import LocalParticipant, Multiplexer
@@ -32,8 +33,7 @@ from trunkline.transports.http.client.link import HttpLink
 from trunkline.transports.http.server.legacy_sse import LegacySseServerLink
 from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.request import HttpRequest
-from trunkline.transports.http.server.sessions import HttpSession, SessionLink, SessionRegistry, SessionRequestTransport
-from trunkline.transports.http.server.sessions.sessions import SessionRequestTransport, _SharedLink
+from trunkline.transports.http.server.sessions.session import HttpSession, SessionLink, SessionRequestTransport
 from trunkline.transports.http.server.single_request import HandshakeRequestTransport, SingleRequestTransport
 from trunkline.transports.link import Link, LinkWrapper
 from trunkline.transports.memory import MemoryLink, memory_pair
@@ -105,14 +105,15 @@ def http_request() -> HttpRequest:
 
 
 def open_responses() -> OpenResponses:
-    sessions = SessionRegistry(Limits(), now=lambda: 0.0, new_id=lambda: "s")
-    return OpenResponses(Limits(), sessions, challenge=lambda scope, request: [])
+    return Server("links").asgi().open_responses
 
 
 def http_session() -> HttpSession:
-    session = HttpSession("s", Origin("http"), limits=Limits(), now=0.0)
-    session.opened(Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http")))
-    return session
+    endpoint = Server("links").asgi()
+    worker = endpoint.worker
+    session = Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http"))
+    facts = worker.ids.facts(session, None, generation=worker.store.generation, since="")
+    return endpoint.sessions.hold("s", facts, session)
 
 
 def in_session() -> Link:
@@ -142,8 +143,6 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
 }
 #: Links that are checked in pairs only: they need something at their other end.
 IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
-#: Links of sessions that workers share: they need a store, and are checked with one (``http/shared``).
-SHARED = {SessionRequestTransport, _SharedLink}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
@@ -154,7 +153,7 @@ def test_a_link_meets_the_contract_that_needs_no_peer(kind: type[Link]) -> None:
     run_on("asyncio", check_link_members(make), seconds=120)
 
 
-CHECKED = {kind.__module__ for kind in ALONE.keys() | IN_PAIRS | SHARED}
+CHECKED = {kind.__module__ for kind in ALONE.keys() | IN_PAIRS}
 
 
 def test_every_link_of_the_checked_modules_is_checked() -> None:
@@ -164,7 +163,7 @@ def test_every_link_of_the_checked_modules_is_checked() -> None:
         # Other packages are loaded or not, by the tests that ran before.
         found.update(kind for kind in subclasses if kind.__module__ in CHECKED)
         pending += subclasses
-    assert found == ALONE.keys() | IN_PAIRS | SHARED
+    assert found == ALONE.keys() | IN_PAIRS
 
 
 class Special(MemoryLink):

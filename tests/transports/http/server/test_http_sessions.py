@@ -26,10 +26,8 @@ from tests.transports.http.serving_support import (
     until,
 )
 from trunkline.errors import RequestFailed
-from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST_HANDSHAKE
-from trunkline.transports.http.server.sessions import SessionRegistry
+from trunkline.protocol.revisions import HANDSHAKE_NAMES
 
 FORMS: dict[str, Any] = {"elicitation": {}}
 
@@ -52,8 +50,16 @@ async def test_a_session_id_is_visible_and_cannot_be_guessed() -> None:
     ids = {text(await client.post(tool("grow")).whole()) for client in clients}
     assert ids == {client.id for client in clients}
     assert set("".join(ids)) <= set(string.ascii_letters + string.digits + "-_")
-    # 256 bits from the system's generator.
-    assert {len(id) for id in ids} == {43}
+    # Sealed with AES-256-GCM: what is not sealed here, or was changed, is no session.
+    client = clients[0]
+    id = client.id
+    changed = [f"{id[:-1]}{'A' if id[-1] != 'A' else 'B'}", id[:43], id + "A", f"A{id[1:]}A"]
+    statuses = {
+        other: (await SessionClient(app, other, client.revision, None).post(tool("add")).whole()).status
+        for other in changed
+    }
+    assert statuses == dict.fromkeys(changed, 404)
+    assert (await client.post(tool("add")).whole()).status == 200
 
 
 # --- the end of a session --------------------------------------------------------------------------------------------
@@ -120,14 +126,33 @@ async def test_an_initialize_that_outlasts_the_session_timeout_gets_an_error() -
 # --- limits and expiry -----------------------------------------------------------------------------------------------
 
 
-async def test_no_session_is_opened_over_the_limit_until_one_ends() -> None:
+async def test_over_the_limit_a_new_session_ends_the_oldest_idle_one_of_its_caller() -> None:
     app = Workshop(Limits(sessions=2)).asgi()
-    first = await SessionClient.open(app)
-    await SessionClient.open(app)
+    first, second = await SessionClient.open(app), await SessionClient.open(app)
+    third = await SessionClient.open(app)
+    statuses = [(await client.post(tool("add")).whole()).status for client in (first, second, third)]
+    assert statuses == [404, 200, 200]
+
+
+async def test_no_session_is_opened_over_the_limit_while_all_are_in_use() -> None:
+    app = Workshop(Limits(sessions=2)).asgi()
+    clients = [await SessionClient.open(app) for _ in range(2)]
+    first, second = [await client.listening() for client in clients]
     refused = await post(app, initialize()).whole()
-    await first.delete().whole()
+    first.hang_up()
+    await first.ended()
     opened = await post(app, initialize()).whole()
+    second.hang_up()
     assert (refused.status, refused.headers["retry-after"], opened.status) == (503, "5", 200)
+
+
+async def test_a_caller_that_fills_all_sessions_loses_its_own() -> None:
+    app = Workshop(Limits(sessions=5)).asgi(auth=authenticate)
+    modest = [await SessionClient.open(app, token="ada"), await SessionClient.open(app, token="bob")]
+    greedy = [await SessionClient.open(app, token="eve") for _ in range(10)]
+    modest.append(await SessionClient.open(app, token="cy"))
+    assert [(await client.post(tool("add")).whole()).status for client in modest] == [200] * 3
+    assert [(await client.post(tool("add")).whole()).status for client in greedy] == [404] * 8 + [200] * 2
 
 
 class Clock:
@@ -139,36 +164,37 @@ class Clock:
         return self.now
 
 
-def timed(limits: Limits, *, ready: bool) -> tuple[SessionRegistry, Clock, Any]:
-    """Make one session under a clock of its own."""
+async def timed(limits: Limits, *, ready: bool = True) -> tuple[Any, Clock, SessionClient]:
+    """Open one session under a clock of its own."""
     clock = Clock()
-    sessions = SessionRegistry(limits, now=clock, new_id=lambda: "x")
-    made = sessions.make(Origin("http"))
-    assert made is not None
-    session = Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http"))
-    made.opened(session)
-    session.initialized = ready
-    return sessions, clock, made
+    app = Workshop(limits).asgi()
+    app.sessions._now = clock
+    return app, clock, await SessionClient.open(app, ready=ready)
+
+
+def expired(app: Any) -> list[str]:
+    """Return the ids of the sessions that have been idle for too long."""
+    return [session.id for session in app.sessions.expired()]
 
 
 @pytest.mark.parametrize(("ready", "seconds"), [(True, 1800), (False, 60)], ids=["ready", "not ready"])
-def test_a_session_that_is_idle_too_long_expires(ready: bool, seconds: int) -> None:
-    sessions, clock, made = timed(Limits(), ready=ready)
+async def test_a_session_that_is_idle_too_long_expires(ready: bool, seconds: int) -> None:
+    app, clock, client = await timed(Limits(), ready=ready)
     clock.now = seconds
-    before = list(sessions.expired())
+    before = expired(app)
     clock.now = seconds + 1
-    assert (before, list(sessions.expired())) == ([], [made])
+    assert (before, expired(app)) == ([], [client.id])
 
 
-def test_only_requests_of_its_principal_keep_a_session_alive() -> None:
-    sessions, clock, made = timed(Limits(session_seconds=10), ready=True)
+async def test_only_requests_of_its_principal_keep_a_session_alive() -> None:
+    app, clock, client = await timed(Limits(session_seconds=10))
     clock.now = 9
-    assert sessions.find("x", None) is made
+    assert app.sessions.find(client.id, None) is not None
     clock.now = 18
-    assert list(sessions.expired()) == []
-    assert sessions.find("x", authenticate({"authorization": "Bearer eve"})) is None
+    assert expired(app) == []
+    assert app.sessions.find(client.id, authenticate({"authorization": "Bearer eve"})) is None
     clock.now = 20
-    assert list(sessions.expired()) == [made]
+    assert expired(app) == [client.id]
 
 
 async def test_a_session_with_an_open_stream_or_a_request_does_not_expire() -> None:

@@ -109,7 +109,9 @@ def _streams(worker: Worker) -> set[Any]:
 
 async def until_read(worker: Worker, events: int) -> None:
     """Wait until a stream that is not written has read so many events, or reads no more."""
-    await until(lambda: any(getattr(each, "_paused", False) or len(each._pending) >= events for each in _streams(worker)))
+    await until(
+        lambda: any(getattr(each, "_paused", False) or len(each._pending) >= events for each in _streams(worker))
+    )
 
 
 async def test_a_get_stream_that_is_not_read_is_bounded_and_reads_on_later(fleets: Fleets) -> None:

@@ -134,6 +134,12 @@ class ProducedStream(EventStream):
         if self.reader is not None:
             self.reader.wake()
 
+    def release(self) -> None:
+        """Called when no response is about to read any more: the log has the pending events for the next reader."""
+        self.pending_bytes -= sum([len(event.data) for event in self._pending])
+        self._pending = []
+        super().release()
+
     @property
     def unstored(self) -> bool:
         """Whether events wait to be stored."""
