@@ -21,9 +21,11 @@ from trunkline.server.tasks.leases import Leases
 from trunkline.store.interface import Commit, Put, Step
 from trunkline.store.redis import RedisEngine
 from trunkline.store.redis_channels import RedisChannels
-from trunkline.transports.http.server.sessions import endpoint, sessions
+from trunkline.transports.http.server.sessions import endpoint
+from trunkline.transports.http.server.sessions import session as session_module
 from trunkline.transports.http.server.sessions.endpoint import SessionEndpoint
 from trunkline.transports.http.server.sessions.facts import LIFETIME
+from trunkline.transports.http.server.sessions.get_stream import GetStream
 from trunkline.transports.http.server.sessions.streams import LogStream, ProducedStream
 from trunkline.transports.http.server.sessions.worker import SessionWorker
 
@@ -67,11 +69,11 @@ def _log_cleared_early(replace: Replace) -> None:
     """The log of a session is cleared when an answer is stored, before its last frame is written."""
     stored = ProducedStream._stored
 
-    def clear(self: Any, id: str, event: Any) -> None:
-        if event.last:
-            worker = self._shared_log._worker
-            worker.spawn(worker.store.delete(f"events:{self._shared_log._key}"))
-        stored(self, id, event)
+    def clear(self: Any, id: str, unstored: Any) -> None:
+        if unstored.event.last:
+            worker = self._log.worker
+            worker.spawn(worker.store.delete(self._log.name))
+        stored(self, id, unstored)
 
     replace(ProducedStream, "_stored", clear)
 
@@ -139,18 +141,24 @@ def _announcements_missed(replace: Replace) -> None:
     replace(SessionWorker, "_catch_up_announcements", catch_up_once)
 
 
-def _notices_not_numbered(replace: Replace) -> None:
-    """Notices are stored without the announcement that they are of."""
-    replace(ProducedStream, "announce", lambda self, id, notify: notify())
+def _notices_not_resumed(replace: Replace) -> None:
+    """A GET stream begins with the changes from now on, whatever its client has heard of."""
+    rewind = GetStream._rewind
+
+    def forget(self: Any, position: Any) -> None:
+        rewind(self, position._replace(told=self._worker.position))
+
+    replace(GetStream, "_rewind", forget)
 
 
-def _notices_merged(replace: Replace) -> None:
-    """A notice is merged into an equal one of an earlier announcement, which its client may have already."""
+def _notices_repeated(replace: Replace) -> None:
+    """The ids of events do not say of which changes their clients have heard."""
+    event_id = GetStream._event_id
 
-    def has_equal(self: Any, data: bytes) -> bool:
-        return any(each.data == data for each in self._unstored)
+    def forget(self: Any, entry_id: str) -> str:
+        return f"{event_id(self, entry_id).partition('~')[0]}~0-0"
 
-    replace(ProducedStream, "_has_unstored", has_equal)
+    replace(GetStream, "_event_id", forget)
 
 
 def _dead_workers_trusted(replace: Replace) -> None:
@@ -174,7 +182,7 @@ def _state_overwritten(replace: Replace) -> None:
     async def put(store: Any, key: str, old: bytes | None, new: bytes) -> bool:
         return await store.put(key, new, ttl=LIFETIME)  # type: ignore[no-any-return]
 
-    replace(sessions, "_swap", put)
+    replace(session_module, "_swap", put)
 
 
 def _limits_per_worker(replace: Replace) -> None:
@@ -303,8 +311,8 @@ BROKEN: Mapping[str, tuple[Patch, int]] = MappingProxyType(
         "stream-read-twice": (_stream_read_twice, 41),
         "generation-ignored": (_generation_ignored, 24),
         "announcements-missed": (_announcements_missed, 9),
-        "notices-not-numbered": (_notices_not_numbered, 5),
-        "notices-merged": (_notices_merged, 779),
+        "notices-not-resumed": (_notices_not_resumed, 0),
+        "notices-repeated": (_notices_repeated, 0),
         "dead-workers-trusted": (_dead_workers_trusted, 6),
         "answers-by-channel": (_answers_by_channel, 161),
         "turns-not-released": (_turns_not_released, 69),

@@ -25,6 +25,8 @@ __all__ = [
     "SessionRecord",
     "SimulatedClient",
     "TaskRecord",
+    "get_position",
+    "is_own",
     "observe_task",
     "read_events",
     "task_may_be_lost",
@@ -36,6 +38,9 @@ _JSON = (b"content-type", b"application/json")
 _RESULT_SECONDS = 20.0
 #: The most attempts to do one thing; with the pauses between them more than the longest outage.
 ATTEMPTS = 60
+
+#: The position in the id of no event.
+_NOWHERE = ((-1, -1), (-1, -1))
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
@@ -58,11 +63,12 @@ class SessionRecord:
         self.deleted = False
         #: Whether it answered with 404.
         self.ended = False
-        #: The ids of the events of its GET stream, and what was in them.
+        #: The messages of its own on its GET stream, as entries of its log; and the id of the last event there.
         self.received: list[str] = []
+        self.last = ""
         self.ticks: list[int] = []
-        #: The resources whose changes it was notified of, each with the id of the event.
-        self.updates: list[tuple[str, str]] = []
+        #: The resources whose changes it was notified of, each with the time.
+        self.updates: list[tuple[str, float]] = []
         #: When each subscription was acknowledged; and those whose outcome is unknown.
         self.subscribed: dict[str, float] = {}
         self.uncertain: set[str] = set()
@@ -111,6 +117,17 @@ def task_may_be_lost(world: World, task: TaskRecord) -> bool:
     lost = world.redis.lost_at
     task.lost = task.lost or (lost is not None and lost >= task.created)
     return task.lost
+
+
+def get_position(event_id: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the two positions that the id of an event of a GET stream has: in the log and in the announcements."""
+    entry, _, told = event_id.partition("~")
+    return entry_position(entry) or (-1, -1), entry_position(told) or (-1, -1)
+
+
+def is_own(message: dict[str, Any]) -> bool:
+    """Return whether a message of a GET stream is of its session alone, and no notice of a change."""
+    return message.get("method") not in (TICK, "notifications/resources/updated")
 
 
 async def read_events(response: WireResponse) -> AsyncIterator[ServerSentEvent]:
@@ -580,6 +597,16 @@ class SimulatedClient:
             self.world.violated(f"the event {event.id} after {last}")
         return event.id
 
+    def _check_get_order(self, last: str, event: ServerSentEvent) -> str:
+        """Check that an event of a GET stream goes back in neither log."""
+        before, position = get_position(last), get_position(event.id or "")
+        if event.id is None or position == _NOWHERE:
+            self.world.violated(f"an event of a GET stream with the id {event.id}")
+            return last
+        if position[0] < before[0] or position[1] < before[1]:
+            self.world.violated(f"the event {event.id} after {last}")
+        return event.id
+
     # --- what it is sent ---------------------------------------------------------------------------------------------
 
     def _receive(self, session: SessionRecord, message: dict[str, Any], progress: list[float] | None) -> None:
@@ -617,8 +644,8 @@ class SimulatedClient:
     async def listen(self, session: SessionRecord) -> None:
         """Read the GET stream of a session until it ends."""
         world = self.world
-        last = ""
         while not session.ended:
+            last = session.last
             resuming = [(b"last-event-id", last.encode())] if last else []
             began = world.loop.time()
             response = self._send(session, "GET", [_BOTH, *resuming], b"")
@@ -630,21 +657,20 @@ class SimulatedClient:
                     return
                 if status == 400 and last:
                     self._not_kept(session, last)
-                    last = ""
+                    session.last = ""
                 elif status != 200:
                     self._check_refusal(status, "GET")
                 else:
                     world.trace("listens after %s", last or "nothing")
                     async for event in read_events(response):
-                        last = self._check_order(last, event)
-                        session.received.append(last)
+                        session.last = self._check_get_order(session.last, event)
                         if event.data:
-                            self._noticed(session, last, decode(event.data))
+                            self._noticed(session, decode(event.data))
             except ConnectionBroken:
                 pass
             await asyncio.sleep(0.05 + world.random.random() * 0.3)
 
-    def _noticed(self, session: SessionRecord, id: str, message: dict[str, Any]) -> None:
+    def _noticed(self, session: SessionRecord, message: dict[str, Any]) -> None:
         method = message.get("method")
         if method == TICK:
             number = message["params"]["number"]
@@ -659,11 +685,13 @@ class SimulatedClient:
             self.world.trace("hears of %s", uri)
             # After writes were lost, a worker that may have missed announcements says that anything may have changed.
             ends = self.world.is_terminated(session.key) or self.world.redis.lost_at is not None
-            session.updates.append((uri, id))
+            session.updates.append((uri, self.world.loop.time()))
             heard, changed = sum(each == uri for each, _ in session.updates), len(self.world.changes(uri))
-            if heard > changed and not ends:
+            # Each response but the first may begin with one that was sent before.
+            if heard > changed + len(session.responses) - 1 and not ends:
                 self.world.violated(f"{self.actor.name} heard {heard} times of {uri}, which changed {changed} times")
         else:
+            session.received.append(session.last.partition("~")[0])
             self._receive(session, message, None)
 
     # --- requests ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.simulation.clients import SimulatedClient
+from tests.simulation.clients import SimulatedClient, is_own
 from tests.simulation.loop import EPOCH
 from tests.simulation.stateless import StatelessClient
 from tests.simulation.tools import RETRY
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 _event = msgspec.msgpack.Decoder(LoggedEvent)
+decode = msgspec.json.decode
 
 
 async def check_sessions(world: World, clients: list[SimulatedClient]) -> None:
@@ -37,7 +38,7 @@ async def check_sessions(world: World, clients: list[SimulatedClient]) -> None:
 
 
 def check_events(world: World, clients: list[SimulatedClient]) -> None:
-    """Check that each session has received all events of its GET stream, once each and in order.
+    """Check that each session has received all messages of its own on its GET stream, once each and in order.
 
     Before the first event that a client has received it has no id to resume from: what was written to a response that
     broke is not sent again. Nothing else may be missing.
@@ -47,25 +48,15 @@ def check_events(world: World, clients: list[SimulatedClient]) -> None:
             if world.is_terminated(session.key) or client.is_lost(session) or session.ended:
                 continue
             label = f"session {number + 1} of {client.actor.name}"
-            stored = _readable(world.redis.history.get(f"events:{session.key}", []))
+            log = world.redis.history.get(f"events:{session.key}", [])
+            stored = [entry.id for entry in log if _event.decode(entry.data).stream == GET_STREAM]
             first = stored.index(session.received[0]) if session.received else len(stored)
             if stored[first:] != session.received:
-                world.violated(f"{label} has received the events {session.received}, and not {stored[first:]}")
-            vanished = {event.id for event in client.vanished(session)}
+                world.violated(f"{label} has received the messages {session.received}, and not {stored[first:]}")
+            events = [event for event in client.vanished(session) if event.data and is_own(decode(event.data))]
+            vanished = {(event.id or "").partition("~")[0] for event in events}
             if missing := [id for id in stored[:first] if id not in vanished]:
-                world.violated(f"{label} has not received the events {missing} before {session.received[:1]}")
-
-
-def _readable(log: list[Entry]) -> list[str]:
-    """Return the ids of the events of a GET stream; a notice that two workers have stored counts once."""
-    told: tuple[int, ...] = ()
-    ids = []
-    for entry in log:
-        event = _event.decode(entry.data)
-        if event.stream == GET_STREAM and not (event.part and event.told <= told):
-            told = max(told, event.told)
-            ids.append(entry.id)
-    return ids
+                world.violated(f"{label} has not received the messages {missing} before {session.received[:1]}")
 
 
 def check_notices(world: World, clients: list[SimulatedClient]) -> None:
@@ -84,17 +75,18 @@ def check_notices(world: World, clients: list[SimulatedClient]) -> None:
                 if at > session.opened and missed and b'{"number":%d}' % number not in vanished:
                     world.violated(f"{client.actor.name} has not heard the tick {number}")
             for uri, since in session.subscribed.items():
-                told = [id for heard, id in session.updates if heard == uri]
-                told += [event.id or "" for event in vanished_events if uri.encode() in event.data]
-                # A notice that was stored after a change is enough: its client reads the resource after it.
-                told_last = max(map(_position, told), default=(0, 0))
-                changed_last = max((_position(entry.id) for entry in world.changes(uri)), default=(0, 0))
-                if changed_last[0] > (EPOCH + since) * 1000 and told_last < changed_last:
+                # A notice that was heard after a change is enough: its client reads the resource after it.
+                heard = max((at for changed, at in session.updates if changed == uri), default=-1.0)
+                changed = max((_announced_at(entry) for entry in world.changes(uri)), default=-1.0)
+                # Without an event it has no id to resume from.
+                missed = not session.last and any(uri.encode() in event.data for event in vanished_events)
+                if changed > since and heard < changed and not missed:
                     world.violated(f"{client.actor.name} has not heard of the last change of {uri}")
 
 
-def _position(id: str) -> tuple[int, int]:
-    return entry_position(id) or (0, 0)
+def _announced_at(entry: Entry) -> float:
+    """Return when an entry was stored, at the beginning of its millisecond."""
+    return (entry_position(entry.id) or (0, 0))[0] / 1000 - EPOCH
 
 
 def check_listeners(world: World, clients: list[StatelessClient]) -> None:
