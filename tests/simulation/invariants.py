@@ -50,7 +50,7 @@ def check_events(world: World, clients: list[SimulatedClient]) -> None:
             label = f"session {number + 1} of {client.actor.name}"
             log = world.redis.history.get(f"events:{session.key}", [])
             stored = [entry.id for entry in log if _event.decode(entry.data).stream == GET_STREAM]
-            first = stored.index(session.received[0]) if session.received else len(stored)
+            first = next((index for index, id in enumerate(stored) if id in session.received[:1]), len(stored))
             if stored[first:] != session.received:
                 world.violated(f"{label} has received the messages {session.received}, and not {stored[first:]}")
             events = [event for event in client.vanished(session) if event.data and is_own(decode(event.data))]

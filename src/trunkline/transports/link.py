@@ -229,6 +229,9 @@ class AcceptedConnection(Receiver, Protocol):
     def exchanges(self) -> Mapping[RequestId, object]:
         """The requests being served."""
 
+    def flush(self) -> None:
+        """Send what waits to be sent now."""
+
     async def aclose(self) -> None:
         """Close the connection."""
 

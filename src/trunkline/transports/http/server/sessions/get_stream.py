@@ -261,7 +261,8 @@ class GetStream(LogStream):
                 if self._paused:
                     # The rest is read again once the client has read these.
                     break
-                self._notify(id, body)
+                if later(id, self.told):
+                    self._notify(id, body)
             if not announcements:
                 break
         self._catching_up = self._paused

@@ -402,6 +402,8 @@ class HttpSession:
         Without an announcement some are missing, and anything may have changed.
         """
         connection = self.standing_connection()
+        # What was sent before is no part of it.
+        connection.flush()
         collected: list[bytes] = []
         self.link.collected = collected
         try:

@@ -143,7 +143,7 @@ class SessionWorker:
         self._joining: asyncio.Task[None] | None = None
         #: Set when the first attempt to join has ended.
         self._attempted: asyncio.Event = asyncio.Event()
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: dict[str, Subscription] = {}
         #: Announcements that arrive while the log of them is being read; None while it is not.
         self._early: list[bytes] | None = []
 
@@ -193,7 +193,7 @@ class SessionWorker:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=1.0)
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions.values():
             await subscription.close()
         self._reset()
         await self._close()
@@ -257,8 +257,15 @@ class SessionWorker:
             ("terminated", self._terminated_received, None),
             ("announcements", self._announcement_received, self._missed),
         ]
-        for channel, receive, missed in channels[len(self._subscriptions) :]:
-            self._subscriptions.append(await self.store.subscribe(channel, receive, missed=missed))
+
+        async def subscribe(channel: str, receive: Callable[[bytes], None], missed: Callable[[], None] | None) -> None:
+            self._subscriptions[channel] = await self.store.subscribe(channel, receive, missed=missed)
+
+        missing = [channel for channel in channels if channel[0] not in self._subscriptions]
+        outcomes = await asyncio.gather(*(subscribe(*channel) for channel in missing), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     def _missed(self) -> None:
         self._restored_at = asyncio.get_running_loop().time()
