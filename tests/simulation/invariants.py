@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.simulation.clients import SimulatedClient, is_own
+from tests.simulation.clients import SimulatedClient, get_position, is_own
 from tests.simulation.loop import EPOCH
 from tests.simulation.stateless import StatelessClient
 from tests.simulation.tools import RETRY
@@ -78,9 +78,10 @@ def check_notices(world: World, clients: list[SimulatedClient]) -> None:
                 # A notice that was heard after a change is enough: its client reads the resource after it.
                 heard = max((at for changed, at in session.updates if changed == uri), default=-1.0)
                 changed = max((_announced_at(entry) for entry in world.changes(uri)), default=-1.0)
-                # Without an event it has no id to resume from.
-                missed = not session.last and any(uri.encode() in event.data for event in vanished_events)
-                if changed > since and heard < changed and not missed:
+                # Before the first event that arrived it had no id to resume from.
+                missed = [get_position(event.id or "")[1] for event in vanished_events if uri.encode() in event.data]
+                last = max((entry_position(entry.id) or (0, 0) for entry in world.changes(uri)), default=(0, 0))
+                if changed > since and heard < changed and max(missed, default=(-1, -1)) < last:
                     world.violated(f"{client.actor.name} has not heard of the last change of {uri}")
 
 

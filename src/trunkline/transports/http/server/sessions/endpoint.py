@@ -160,8 +160,6 @@ class SessionEndpoint:
     async def use(self, request: HttpRequest, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
         """Serve a POST within a session."""
         session = await self._session(request, id, version)
-        if session.stale:
-            await session.load()
         if type(incoming) is not Request:
             batch, others = self._sort(session, incoming)
             for item in others:
@@ -232,8 +230,12 @@ class SessionEndpoint:
             HTTPException: the principal has no session with this id, or the session has another revision.
         """
         name = id.decode("latin-1")
-        if name not in self.sessions.by_id and not self._worker.is_alone:
+        held = self.sessions.by_id.get(name)
+        if held is None and not self._worker.is_alone:
             await self._revive(request, name)
+        elif held is not None and held.stale:
+            await held.load()
+        # It may have ended meanwhile.
         session = self.sessions.find(name, request.principal)
         if session is None:
             raise HTTPException(404, "No such session; send initialize again")
