@@ -508,7 +508,7 @@ class SimulatedClient:
     def _check_error(self, answer: dict[str, Any], began: float) -> None:
         """Check that an error which names a dead worker or a store that is gone has this cause."""
         error, world = answer.get("error", {"code": 0, "message": ""}), self.world
-        if "has ended" in error["message"] and world.crashed_at < began:
+        if "worker" in error["message"] and world.crashed_at < began:
             world.violated(f"{error['message']}, and no worker crashed")
         if error["code"] == 503 and world.calm:
             world.violated(f"{error['message']}, and it was there")

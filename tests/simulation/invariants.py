@@ -76,12 +76,12 @@ def check_notices(world: World, clients: list[SimulatedClient]) -> None:
                     world.violated(f"{client.actor.name} has not heard the tick {number}")
             for uri, since in session.subscribed.items():
                 # A notice that was heard after a change is enough: its client reads the resource after it.
-                heard = max((at for changed, at in session.updates if changed == uri), default=-1.0)
+                heard = max((at for updated, at in session.updates if updated == uri), default=-1.0)
                 changed = max((_announced_at(entry) for entry in world.changes(uri)), default=-1.0)
                 # Before the first event that arrived it had no id to resume from.
-                missed = [get_position(event.id or "")[1] for event in vanished_events if uri.encode() in event.data]
-                last = max((entry_position(entry.id) or (0, 0) for entry in world.changes(uri)), default=(0, 0))
-                if changed > since and heard < changed and max(missed, default=(-1, -1)) < last:
+                unheard = [get_position(event.id or "")[1] for event in vanished_events if uri.encode() in event.data]
+                latest = max((entry_position(entry.id) or (0, 0) for entry in world.changes(uri)), default=(0, 0))
+                if changed > since and heard < changed and max(unheard, default=(-1, -1)) < latest:
                     world.violated(f"{client.actor.name} has not heard of the last change of {uri}")
 
 

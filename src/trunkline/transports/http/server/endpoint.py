@@ -422,7 +422,7 @@ class Endpoint:
                 response.abort(stopping())
         await self._acceptor.drain(max(0.0, seconds - (time.monotonic() - begun)))
         for session in list(self.sessions.by_id.values()):
-            await self.sessions.remove(session)
+            await self.sessions.remove(session, stopping())
         if self._legacy_sse is not None:
             await self._legacy_sse.aclose()
 

@@ -316,15 +316,13 @@ class SessionEndpoint:
         self.open_responses.check_streams()
         header = request.field(b"last-event-id")
         if header is None:
-            await self._listen(session, request, after=None)
+            await self._listen(session, request)
             return
         last = header.decode("latin-1")
         position = GetPosition.parse(last)
         event = await session.log.find(last if position is None else position.entry)
-        if position is not None and event is None and await session.log.is_empty():
-            position = position._replace(entry="")
-        if position is not None and (event is not None or not position.entry):
-            await self._listen(session, request, after=position)
+        if position is not None and (event is not None or not position.entry or await session.log.is_empty()):
+            await self._listen(session, request, after=position, from_start=event is None)
         elif position is None and event is not None and event.stream != GET_STREAM:
             await self._resume_stream(session, event, last, request)
         else:
@@ -350,10 +348,20 @@ class SessionEndpoint:
             self._reading.get(owner, {}).pop(stream, None)
             await stream.aclose()
 
-    async def _listen(self, session: HttpSession, request: HttpRequest, *, after: GetPosition | None) -> None:
-        """Write the GET stream, once no other response of any worker does; a client that resumes it does at once."""
+    async def _listen(
+        self,
+        session: HttpSession,
+        request: HttpRequest,
+        *,
+        after: GetPosition | None = None,
+        from_start: bool = False,
+    ) -> None:
+        """Write the GET stream, once no other response of any worker does; a client that resumes it does at once.
+
+        With ``from_start`` nothing is left of the log after which the client would resume.
+        """
         response = SSEResponse(EventStream(), request.send)
-        stream = GetStream(session, response, after=after, retry_ms=self._retry_ms)
+        stream = GetStream(session, response, after=after, from_start=from_start, retry_ms=self._retry_ms)
         # The first attempt decides about the status of the response.
         begun = await stream.begin()
         waiting = None if begun else self._worker.spawn(stream.wait())

@@ -62,6 +62,7 @@ class GetStream(LogStream):
     __slots__ = (
         "_after",
         "_catching_up",
+        "_from_start",
         "_notices",
         "_reading_announcements",
         "_response",
@@ -74,13 +75,23 @@ class GetStream(LogStream):
     )
 
     def __init__(
-        self, session: HttpSession, response: SSEResponse, *, after: GetPosition | None, retry_ms: int
+        self,
+        session: HttpSession,
+        response: SSEResponse,
+        *,
+        after: GetPosition | None = None,
+        from_start: bool = False,
+        retry_ms: int,
     ) -> None:
-        """Prepare to acquire the turn; ``after`` is how far a client that resumes the stream has come."""
+        """Prepare to acquire the turn; ``after`` is how far a client that resumes the stream has come.
+
+        With ``from_start`` the entry of that position is not kept, and the log is read from its start.
+        """
         super().__init__(GET_STREAM, session.log, after="")
         self._session = session
         self._response = response
         self._after = after
+        self._from_start = from_start
         self._retry_ms = retry_ms
         #: The name of this turn, among those of all workers.
         self._turn = self._worker.next_name()
@@ -164,7 +175,7 @@ class GetStream(LogStream):
             if not later(position.told, session.told):
                 position = position._replace(told=session.told)
         self._saved = position.entry
-        self._rewind(position)
+        self._rewind(position._replace(entry="") if self._from_start else position)
         await self.start()
         if self.ended and self._after is None:
             # What followed the stored position is not kept; begin with what is.
@@ -190,7 +201,8 @@ class GetStream(LogStream):
         self._catching_up = True
 
     def _event_id(self, entry_id: str) -> str:
-        return GetPosition(entry_id, self.told).event_id
+        # Where the log has expired the client keeps its position: ids never go back.
+        return GetPosition(entry_id or self._saved, self.told).event_id
 
     def take(self) -> bytes:
         """Return the events that may be written, encoded."""

@@ -241,13 +241,13 @@ class SessionRequestTransport(HandshakeRequestTransport):
         One that has begun ends with an error: a client that resumes it at another worker would find its end without a
         response, and wait for ever.
         """
-        stream = self._stream
+        stream, message = self._stream, str(failure) if failure.status == 404 else WORKER_GONE
         if self._sse is None and isinstance(stream, ProducedStream):
             stream.drop()
             self._stream = None
         elif stream is not None and not self._closed:
             for number, id in enumerate(self.ids, 1):
-                error = ErrorResponse(id, ErrorObject(code=INTERNAL_ERROR, message=WORKER_GONE))
+                error = ErrorResponse(id, ErrorObject(code=INTERNAL_ERROR, message=message))
                 stream.push(encode(error), last=number == len(self.ids))
         super().abort(failure)
 
@@ -532,10 +532,13 @@ class HttpSession:
         for response in self.waiting_responses:
             response.stream.end()
 
-    async def aclose(self) -> None:
-        """Stop serving the session here: its requests are cancelled, its streams end."""
+    async def aclose(self, failure: HTTPException | None = None) -> None:
+        """Stop serving the session here: its requests are cancelled, its streams end.
+
+        Without a failure the session has ended; otherwise only this worker serves it no longer.
+        """
         for transport in list(self._requests.values()):
-            transport.abort(session_ended())
+            transport.abort(failure or session_ended())
         self.log.close()
         self.outbox.drop()
         self.end_streams_without_end()
@@ -634,7 +637,7 @@ class SessionRegistry:
         session.seen = self._now()
         return session
 
-    def remove(self, session: HttpSession) -> Coroutine[Any, Any, None]:
+    def remove(self, session: HttpSession, failure: HTTPException | None = None) -> Coroutine[Any, Any, None]:
         """Drop a session here; awaiting the coroutine ends its requests and streams at this worker."""
         if self.by_id.get(session.id) is session:
             del self.by_id[session.id], self.by_key[session.facts.key]
@@ -642,10 +645,10 @@ class SessionRegistry:
             del sessions[session]
             if not sessions:
                 del self._owners[session.owner]
-        return self._close(session)
+        return self._close(session, failure)
 
-    async def _close(self, session: HttpSession) -> None:
-        await session.aclose()
+    async def _close(self, session: HttpSession, failure: HTTPException | None) -> None:
+        await session.aclose(failure)
         if self._worker.is_alone:
             await self.forget(session.facts.key)
 
