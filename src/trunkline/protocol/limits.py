@@ -94,7 +94,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: Maximum number of open HTTP connections. A further one replaces the oldest without a request in progress; if
     #: there is none, it is answered 503 and closed.
     connections: int = 10_000
-    #: Maximum number of handshake sessions over HTTP.
+    #: Maximum number of handshake sessions over HTTP. A further one ends the oldest idle one of its caller, or of the
+    #: caller with the most; if all are in use, it is answered 503.
     sessions: int = 10_000
     #: Maximum idle time of a handshake session over HTTP: no request, no open stream.
     session_seconds: float = 1800.0
@@ -104,11 +105,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     session_streams: int = 32
     #: Maximum number of open event streams of one server.
     streams: int = 10_000
-    #: Maximum number of events kept per stream, so that a client that lost it can resume it.
+    #: Maximum number of events kept per session, so that a client that lost a stream can resume it.
     log_events: int = 1024
-    #: Maximum number of bytes of events kept per session.
+    #: Maximum number of bytes of events kept per session. A larger one reaches a client that stays connected.
     log_bytes: int = 1024 * 1024
-    #: Lifetime of a kept stream after its last event.
+    #: Lifetime of the kept events after the last one; a request in progress renews it.
     log_seconds: float = 300.0
     #: Silence on an event stream after which a comment is sent as a keep-alive; an answer that takes longer becomes a
     #: stream.

@@ -136,7 +136,8 @@ def make_endpoint(
     acceptor = ServerAcceptor(server, worker, auth)
     limiter = _limiter(given, None if worker.is_alone else worker.store)
     application = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
-    acceptor.on_start = application.start
+    if not worker.is_alone:
+        acceptor.on_start = application.start
     return application
 
 

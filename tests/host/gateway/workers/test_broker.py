@@ -209,7 +209,7 @@ async def test_a_worker_without_requests_announces_changed_lists_to_the_clients_
         # The broker has the first worker announce; the client of the second is notified.
         async with served(found.workers[0], folder), served(found.workers[1], folder) as app:
             (endpoint,), (gateway,), listener = app.endpoints, app.gateways, _Listener()
-            await endpoint._session_endpoint._ready()  # type: ignore[attr-defined]
+            await endpoint._session_endpoint._ready()
             gateway.hub.attach(listener)
             await found.workers[1].call_tool("new/grow")
             await until(lambda: ("tools", None) in listener.notices)

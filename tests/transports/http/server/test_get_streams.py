@@ -157,7 +157,7 @@ async def test_a_removed_stream_cannot_be_resumed() -> None:
     last = call.taken()[0].id
     kept = app.sessions.by_id[client.id].log
     contents: Any = app.worker.store._contents  # type: ignore[attr-defined]  # the memory of this process
-    contents.now = lambda: time.time() + kept.ttl + 1
+    contents.now = lambda: time.time() + kept.limits.log_seconds + 1
     assert (await client.get(last).whole()).status == 400
 
 
@@ -172,7 +172,7 @@ async def test_a_get_stream_whose_events_have_all_expired_goes_on() -> None:
     await over(listening)
     kept = app.sessions.by_id[client.id].log
     contents: Any = app.worker.store._contents  # type: ignore[attr-defined]  # the memory of this process
-    contents.now = lambda: time.time() + kept.ttl + 1
+    contents.now = lambda: time.time() + kept.limits.log_seconds + 1
     again = await client.listening(last)
     subscriber.log("error", "new")
     assert (await again.message())["params"]["data"] == "new"

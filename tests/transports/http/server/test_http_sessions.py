@@ -167,9 +167,9 @@ class Clock:
 async def timed(limits: Limits, *, ready: bool = True) -> tuple[Any, Clock, SessionClient]:
     """Open one session under a clock of its own."""
     clock = Clock()
-    app = Workshop(limits).asgi()
-    app.sessions._now = clock
-    return app, clock, await SessionClient.open(app, ready=ready)
+    app = Workshop(limits).asgi(auth=authenticate)
+    app.sessions.now = clock
+    return app, clock, await SessionClient.open(app, ready=ready, token="ada")
 
 
 def expired(app: Any) -> list[str]:
@@ -189,10 +189,10 @@ async def test_a_session_that_is_idle_too_long_expires(ready: bool, seconds: int
 async def test_only_requests_of_its_principal_keep_a_session_alive() -> None:
     app, clock, client = await timed(Limits(session_seconds=10))
     clock.now = 9
-    assert app.sessions.find(client.id, None) is not None
+    await client.post(tool("add")).whole()
     clock.now = 18
     assert expired(app) == []
-    assert app.sessions.find(client.id, authenticate({"authorization": "Bearer eve"})) is None
+    await SessionClient(app, client.id, client.revision, "eve").post(tool("add")).whole()
     clock.now = 20
     assert expired(app) == [client.id]
 
@@ -201,7 +201,7 @@ async def test_a_session_with_an_open_stream_or_a_request_does_not_expire() -> N
     workshop = Workshop()
     app = workshop.asgi()
     clock = Clock()
-    app.sessions._now = clock
+    app.sessions.now = clock
     client, other = await SessionClient.open(app), await SessionClient.open(app)
     listening, call = await client.listening(), other.post(tool("wait"))
     await workshop.started.wait()
@@ -219,7 +219,7 @@ async def test_an_expired_session_is_removed_by_the_clock() -> None:
     app = Workshop().asgi()
     client = await SessionClient.open(app)
     clock = Clock()
-    app.sessions._now = clock
+    app.sessions.now = clock
     clock.now = app.sessions.by_id[client.id].seen + 10_000
     app.open_responses._round()
     assert (await client.post(tool("add")).whole()).status == 404

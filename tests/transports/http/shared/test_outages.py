@@ -206,7 +206,7 @@ async def test_a_client_is_not_told_again_what_it_read_at_a_worker_that_died(own
         other.workshop.server.notify("acme/tick", {"number": 1})
         await listening.message()
         one.app.open_responses._round()
-        key = next(iter(one.app.sessions.by_key))  # type: ignore[attr-defined]
+        key = next(iter(one.app.sessions.by_key))
         async with asyncio.timeout(120):
             while await other.store.get(f"got:{key}") is None:
                 pass

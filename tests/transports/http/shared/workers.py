@@ -131,7 +131,7 @@ async def over(*calls: Call) -> None:
 async def settled(*workers: Worker) -> None:
     """Wait until nothing is on its way between the workers."""
     for worker in workers:
-        shared = worker.app._session_endpoint._worker  # type: ignore[attr-defined]
+        shared = worker.app._session_endpoint._worker
         while tasks := [task for task in shared._tasks if not task.done()]:
             await asyncio.wait(tasks)
     for worker in workers:

@@ -41,7 +41,8 @@ from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, MemoryBudget, RequestHeaders
 from trunkline.transports.http.server.sessions.endpoint import SessionEndpoint
-from trunkline.transports.http.server.sessions.session import SessionAcceptor, SessionRegistry
+from trunkline.transports.http.server.sessions.registry import SessionRegistry
+from trunkline.transports.http.server.sessions.session import SessionAcceptor
 from trunkline.transports.http.server.sessions.worker import SessionWorker
 from trunkline.transports.http.server.single_request import SingleRequestTransport
 

@@ -39,11 +39,11 @@ from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.sessions.facts import LIFETIME, SessionFacts
 from trunkline.transports.http.server.sessions.get_stream import TURN_SECONDS, GetPosition, GetStream, release_turn
+from trunkline.transports.http.server.sessions.registry import SessionRegistry
 from trunkline.transports.http.server.sessions.session import (
     WORKER_GONE,
     HttpSession,
     SessionAcceptor,
-    SessionRegistry,
     SessionRequestTransport,
     SessionState,
     decode_params,
@@ -80,9 +80,10 @@ class SessionEndpoint:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Join the other workers; needs a running event loop."""
+        """Join the other workers, if there are any; needs a running event loop."""
         self._acceptor.start()
-        self._worker.start(self)
+        if not self._worker.is_alone:
+            self._worker.start(self)
 
     async def aclose(self) -> None:
         """Leave the other workers."""
@@ -98,7 +99,7 @@ class SessionEndpoint:
         Raises:
             StoreUnavailable: the store has not been reached yet.
         """
-        self.start()
+        self._worker.start(self)
         await self._worker.started()
         self._worker.check()
 
@@ -230,15 +231,18 @@ class SessionEndpoint:
             HTTPException: the principal has no session with this id, or the session has another revision.
         """
         name = id.decode("latin-1")
-        held = self.sessions.by_id.get(name)
-        if held is None and not self._worker.is_alone:
+        by_id = self.sessions.by_id
+        session = by_id.get(name)
+        if session is None and not self._worker.is_alone:
             await self._revive(request, name)
-        elif held is not None and held.stale:
-            await held.load()
-        # It may have ended meanwhile.
-        session = self.sessions.find(name, request.principal)
-        if session is None:
+            session = by_id.get(name)
+        elif session is not None and session.known_changes < session.changes:
+            await session.load()
+            # It may have ended meanwhile.
+            session = by_id.get(name)
+        if session is None or not session.belongs_to(request.principal):
             raise HTTPException(404, "No such session; send initialize again")
+        session.seen = self.sessions.now()
         if version is not None and version != session.version:
             agreed = session.version.decode()
             raise HTTPException(400, f"MCP-Protocol-Version does not match the session, which speaks {agreed}")

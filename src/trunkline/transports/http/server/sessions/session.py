@@ -1,20 +1,18 @@
-"""A handshake session as one worker holds it: its link, its requests, its state, and the sessions of a worker.
+"""A handshake session as one worker holds it: its link, its requests, and its state.
 
 A session is known by the facts in its id, so that any worker serves any of its requests: a worker that first sees an id
 makes the session from them, and drops it when it was not used for a while. What changes is in the store. Where one
 process has the store to itself, a session that is dropped has ended.
 
 Each POSTed request is a link and a connection of its own, so that two calls with one id are both answered, each on its
-own response. Messages that belong to no request go to the GET stream, and come from the standing connection, which
-exists while it is needed. A client that disconnects has cancelled nothing: its stream is kept, and can be resumed.
+own response. Messages that belong to no request go to the GET stream, and come from the standing
+connection, which exists while it is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -34,7 +32,7 @@ from trunkline.protocol.jsonrpc import (
     encode,
 )
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import Feature, Revision, find_revision
+from trunkline.protocol.revisions import Feature
 from trunkline.store.interface import Store
 from trunkline.transports.http.server.asgi import HTTPException, session_ended, unavailable
 from trunkline.transports.http.server.event_stream import EventStream
@@ -54,7 +52,6 @@ __all__ = [
     "OpenGetStream",
     "SessionAcceptor",
     "SessionLink",
-    "SessionRegistry",
     "SessionRequestTransport",
     "SessionState",
     "decode_params",
@@ -64,8 +61,6 @@ __all__ = [
 WORKER_GONE = "The worker that served this request has ended, and its outcome is unknown; call again if that is safe"
 #: How often a change of shared state is tried again when another worker changed it at the same time.
 _ATTEMPTS = 20
-#: A session that any worker can serve is dropped here after so many seconds without a request.
-_RESIDENT_SECONDS = 300.0
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -287,6 +282,7 @@ class HttpSession:
 
     __slots__ = (
         "_acceptor",
+        "_last",
         "_requests",
         "_standing",
         "_worker",
@@ -348,6 +344,7 @@ class HttpSession:
         #: The time of the client's last request.
         self.seen: float = now
         self._requests: dict[str, SessionRequestTransport] = {}
+        self._last = 0
         #: The prefix of the ids of requests that the standing connection sends.
         self._standing = worker.next_name()
         self.state: SessionState = SessionState()
@@ -361,13 +358,19 @@ class HttpSession:
 
     def register(self, transport: SessionRequestTransport) -> str:
         """Add a request in flight and return its name, which no request of another worker has."""
-        name = self._worker.next_name()
+        self._last += 1
+        name = f"{self._standing}-{self._last}"
         self._requests[name] = transport
         return name
 
     def unregister(self, transport: SessionRequestTransport) -> None:
         """Remove a request that is over."""
         self._requests.pop(transport.name, None)
+
+    def belongs_to(self, principal: Principal | None) -> bool:
+        """Return whether a principal may use the session: the one that opened it."""
+        owner = self.origin.principal
+        return owner is principal or same_principal(owner, principal)
 
     @property
     def in_flight(self) -> int:
@@ -551,143 +554,6 @@ async def _swap(store: Store, key: str, old: bytes | None, new: bytes) -> bool:
     if old is None:
         return await store.put(key, new, ttl=LIFETIME, only_if_absent=True)
     return await store.replace(key, old, new, ttl=LIFETIME)
-
-
-class SessionRegistry:
-    """The sessions that a worker holds."""
-
-    __slots__ = ("_acceptor", "_limits", "_now", "_owners", "_worker", "by_id", "by_key")
-
-    def __init__(
-        self, limits: Limits, worker: SessionWorker, acceptor: SessionAcceptor, *, now: Callable[[], float]
-    ) -> None:
-        """Start without sessions; ``now`` returns monotonic time."""
-        self._limits = limits
-        self._now = now
-        self._worker = worker
-        self._acceptor = acceptor
-        self.by_id: dict[str, HttpSession] = {}
-        self.by_key: dict[str, HttpSession] = {}
-        #: The sessions of each owner, the oldest first: dicts as sets that keep their order.
-        self._owners: dict[str, dict[HttpSession, None]] = {}
-
-    def has_room(self, owner: str) -> bool:
-        """Return whether one more session can be held; if there are too many, one that is not in use is dropped.
-
-        It is one of the same owner, or of the owner with the most sessions: a caller that opens many loses its own.
-        """
-        if len(self.by_id) < self._limits.sessions:
-            return True
-        most = max(self._owners.values(), key=len)
-        for sessions in (self._owners.get(owner, {}), most):
-            idle = next((session for session in sessions if not session.busy), None)
-            if idle is not None:
-                self._worker.spawn(self.remove(idle))
-                return True
-        return False
-
-    def hold(self, id: str, facts: SessionFacts, session: Session) -> HttpSession:
-        """Add a session to this worker."""
-        held = HttpSession(
-            id, facts, session, worker=self._worker, acceptor=self._acceptor, limits=self._limits, now=self._now()
-        )
-        self.by_id[id] = held
-        self.by_key[facts.key] = held
-        self._owners.setdefault(held.owner, {})[held] = None
-        return held
-
-    def open(self, id: str, facts: SessionFacts, session: Session, origin: Origin) -> HttpSession:
-        """Add the session that a client has just opened, with the sender of ``initialize``."""
-        revision = session.revision
-        # Of the headers only the revision is kept: it holds for all requests, and a stateless one is known by it.
-        kept_origin = Origin("http", origin.principal, version_headers(revision), origin.address)
-        session.caller = msgspec.structs.replace(session.caller, origin=kept_origin)
-        held = self.hold(id, facts, session)
-        # Nobody has changed it yet.
-        held.known_changes = held.changes
-        if self._worker.is_alone:
-            held.connect()
-        else:
-            session.ready()
-        return held
-
-    def revive(self, id: str, facts: SessionFacts, address: str | None) -> HttpSession | None:
-        """Add a session that another worker opened; return None if its revision is not known here, or there is no room.
-
-        Its client has been told by another worker that it is open; whether it has sent ``notifications/initialized`` is
-        known there alone, so that it counts as ready.
-        """
-        revision = find_revision(facts.revision)
-        if revision is None:
-            return None
-        origin = Origin("http", facts.principal, version_headers(revision), address)
-        if not self.has_room(owner_name(origin.principal, origin.address)):
-            return None
-        session = Session(revision, facts.client_info, facts.capabilities, origin=origin)
-        session.ready()
-        return self.hold(id, facts, session)
-
-    def find(self, id: str, principal: Principal | None) -> HttpSession | None:
-        """Return the session with this id; None if it belongs to another principal."""
-        session = self.by_id.get(id)
-        if session is None:
-            return None
-        if session.origin.principal is not principal and not same_principal(session.origin.principal, principal):
-            return None
-        session.seen = self._now()
-        return session
-
-    def remove(self, session: HttpSession, failure: HTTPException | None = None) -> Coroutine[Any, Any, None]:
-        """Drop a session here; awaiting the coroutine ends its requests and streams at this worker."""
-        if self.by_id.get(session.id) is session:
-            del self.by_id[session.id], self.by_key[session.facts.key]
-            sessions = self._owners[session.owner]
-            del sessions[session]
-            if not sessions:
-                del self._owners[session.owner]
-        return self._close(session, failure)
-
-    async def _close(self, session: HttpSession, failure: HTTPException | None) -> None:
-        await session.aclose(failure)
-        if self._worker.is_alone:
-            await self.forget(session.facts.key)
-
-    async def forget(self, key: str) -> None:
-        """Delete what the store has of a session."""
-        names = (f"{kind}:{key}" for kind in ("events", "state", "facts", "got", "get"))
-        await self._worker.store.delete(*names)
-
-    def __len__(self) -> int:
-        return len(self.by_id)
-
-    def end_expired(self) -> list[Coroutine[Any, Any, None]]:
-        """Remove the sessions that were idle for too long; awaiting the coroutines ends them."""
-        return [self.remove(session) for session in self.expired()]
-
-    def expired(self) -> Iterator[HttpSession]:
-        """Yield the sessions that were idle for too long, and those whose time is over; tidy up the others."""
-        now, wall, loop_now = self._now(), self._worker.now(), asyncio.get_running_loop().time()
-        for session in list(self.by_id.values()):
-            session.log.sweep(loop_now)
-            if session.get_stream is not None:
-                session.get_stream.save()
-            if session.facts.expires <= wall:
-                yield session
-            elif session.busy:
-                session.seen = now
-            elif now - session.seen > self._idle_seconds(session):
-                yield session
-
-    def _idle_seconds(self, session: HttpSession) -> float:
-        if not self._worker.is_alone:
-            return _RESIDENT_SECONDS
-        return self._limits.session_seconds if session.session.initialized else self._limits.unready_seconds
-
-
-@cache
-def version_headers(revision: Revision) -> Mapping[str, str]:
-    """Return the headers that are kept of a session."""
-    return MappingProxyType({"mcp-protocol-version": revision.name})
 
 
 def decode_params(message: Any, kind: Any) -> Any:

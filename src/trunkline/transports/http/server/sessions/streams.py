@@ -40,21 +40,16 @@ _CONTROL = b"!"
 
 
 class LoggedEvent(Struct, frozen=True, array_like=True):
-    """An entry of a session's log."""
+    """An entry of a session's log; one without data and without a delay is no event for the client."""
 
     #: The name of the stream it belongs to; before the dash, the worker that produces it.
     stream: str
     data: bytes
-    #: Whether it ends the stream; without data it is no event for the client.
+    #: Whether it ends the stream.
     last: bool = False
     retry: int | None = None
     #: The requests that the stream answers.
     ids: tuple[RequestId, ...] = ()
-
-    @property
-    def is_written(self) -> bool:
-        """Whether it is an event for the client."""
-        return bool(self.data) or not self.last
 
 
 _decoder = msgspec.msgpack.Decoder(LoggedEvent)
@@ -182,7 +177,7 @@ class ProducedStream(EventStream):
         if self.reader is None and not self.has_pending_response:
             # The log has it for the next reader.
             self._wake_senders()
-        elif event.is_written:
+        elif data or event.retry is not None:
             self._add(id, data, event.retry)
         elif self.reader is not None:
             self.reader.wake()
@@ -352,7 +347,7 @@ class LogStream(EventStream):
             return
         if event.last:
             self.ended = True
-        if event.is_written:
+        if event.data or event.retry is not None:
             self._add(self._event_id(id), event.data, event.retry)
         elif self.reader is not None:
             self.reader.wake()
@@ -385,11 +380,6 @@ class SessionLog:
         """The most bytes of events that are kept."""
         return self.limits.log_bytes
 
-    @property
-    def ttl(self) -> float:
-        """For how long the log is kept after its last event: as long as a person may take to answer, and a minute."""
-        return max(self.limits.log_seconds, self.limits.ask_seconds + 60)
-
     def open(
         self,
         name: str,
@@ -417,7 +407,7 @@ class SessionLog:
 
     async def _store(self, event: LoggedEvent, stored: Callable[[str], None], failed: Callable[[], None]) -> None:
         try:
-            id = await self.append(event, patience=self.ttl)
+            id = await self.append(event, patience=self.limits.log_seconds)
         except StoreUnavailable:
             failed()
             raise
@@ -431,7 +421,7 @@ class SessionLog:
     def _bounds(self) -> dict[str, Any]:
         limits = self.limits
         return {
-            "ttl": self.ttl,
+            "ttl": limits.log_seconds,
             "max_entries": limits.log_events,
             "max_bytes": limits.log_bytes,
             "announce": self.name,
@@ -455,7 +445,7 @@ class SessionLog:
                 continue
             if stream.ended and stream.reader is None and not stream.unstored:
                 del self.streams[name]
-            elif not stream.ended and stream.stored_at and now - stream.stored_at > self.ttl / 3:
+            elif not stream.ended and stream.stored_at and now - stream.stored_at > self.limits.log_seconds / 3:
                 stream.stored_at = now
                 stream.push(b"", merge=True)
 
