@@ -78,7 +78,7 @@ class Run:
     )
 
     def __init__(self, tasks: Tasks, work: Work, session: Session | None = None) -> None:
-        """Prepare a run; ``exchange`` is set before it starts."""
+        """Prepare a run; ``exchange`` is set before it starts, and deleted after its end."""
         self._tasks = tasks
         self.work = work
         self.exchange: TaskExchange
@@ -233,10 +233,11 @@ class Run:
 
     async def become_task(self) -> bool:
         """Turn the call into a task and wait until it is stored; return False if that is not possible."""
-        if self.wants_task is None or self.wants_task.done():
+        if self.wants_task is None or self.wants_task.done() or self.ended:
             return False
+        exchange = self.exchange
         self.wants_task.set_result(None)
-        while not self.exchange.detached:
+        while not exchange.detached:
             await self.changed()
         await self._when_stored()
         return True
