@@ -196,16 +196,14 @@ class MemoryTables:
         return None if record is None or record[0] <= now else record[2]
 
     def _check_put(self, step: Put, now: float) -> Commit | None:
-        key, _, _, old, only_if_absent = step
-        if old is None and not only_if_absent:
+        if step.old is None and not step.only_if_absent:
             return None
-        record = self.values.get(key)
+        record = self.values.get(step.key)
         value = None if record is None or record[0] <= now else record[2]
-        return None if value == old else _NOT_DONE
+        return None if value == step.old else _NOT_DONE
 
     def _put(self, step: Put, now: float) -> None:
-        key, value, ttl, _old, _absent = step
-        expires = now + ttl
+        key, value, expires = step.key, step.value, now + step.ttl
         record = self.values.get(key)
         if record is None:
             self.size += len(value) + len(key) + _ITEM_BYTES
@@ -310,13 +308,13 @@ class MemoryTables:
     # --- queues ------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, step: Enqueue, now: float) -> None:
-        name, id, data, holder = step
+        name, id, data = step.queue, step.id, step.data
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = LeasedQueue()
         replaced = queue.size(id)
         self.size += len(data) + (len(id) + _ITEM_BYTES if replaced is None else -replaced)
-        queue.add(id, data, holder, now)
+        queue.add(id, data, step.holder, now)
         self.outbox.append((name, id.encode()))
 
     def _enqueue_growth(self, step: Enqueue) -> int:
@@ -325,9 +323,9 @@ class MemoryTables:
         return len(step.data) + (len(step.id) + _ITEM_BYTES if replaced is None else -replaced)
 
     def _finish(self, step: Finish, _now: float) -> None:
-        name, holder, id = step
+        name, id = step.queue, step.id
         queue = self.queues.get(name)
-        if queue is not None and queue.is_held(holder, id):
+        if queue is not None and queue.is_held(step.holder, id):
             self.size -= (queue.size(id) or 0) + len(id) + _ITEM_BYTES
             queue.remove(id)
             if not queue:
@@ -356,8 +354,8 @@ class MemoryTables:
 
     def _check_index(self, step: Index, now: float) -> Commit | None:
         """Check that each index has room for a member."""
-        member, into, _, weight, _ = step
-        for name, limits in into.items():
+        member, weight = step.member, step.weight
+        for name, limits in step.into.items():
             max_members, max_weight = limits
             if not max_members and not max_weight:
                 continue
@@ -385,9 +383,8 @@ class MemoryTables:
         return FullIndex(name, "weight") if grows and limits.weight and total > limits.weight else None
 
     def _index(self, step: Index, now: float) -> None:
-        member, into, out_of, weight, ttl = step
-        expires, indexes = now + ttl, self.indexes
-        for name in into:
+        member, weight, expires, indexes = step.member, step.weight, now + step.ttl, self.indexes
+        for name in step.into:
             index = indexes.get(name)
             if index is None:
                 index = indexes[name] = _Index()
@@ -406,7 +403,7 @@ class MemoryTables:
                 queued = expires
                 heappush(self._expiring, (expires, _MEMBER, member, name))
             index.members[member] = (expires, queued, weight)
-        for name in out_of:
+        for name in step.out_of:
             self._remove_member(name, member)
 
     def _remove_member(self, name: str, member: str) -> None:
@@ -431,7 +428,7 @@ class MemoryTables:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def _publish(self, step: Publish, _now: float) -> None:
-        self.outbox.append(step)
+        self.outbox.append((step.channel, step.data))
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 

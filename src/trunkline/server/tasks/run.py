@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
 
 def new_task_id() -> str:
     """Return an id that cannot be guessed, and that no command line reads as an option."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 class Run:
