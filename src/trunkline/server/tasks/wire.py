@@ -114,7 +114,8 @@ def _poll_ms(record: TaskRecord, now: float) -> int:
             growing = FIRST_POLL
         if growing < seconds:
             seconds = growing
-    return _milliseconds(seconds)
+    milliseconds = int(seconds * 1000)
+    return milliseconds if milliseconds > 0 else 1
 
 
 def _ttl_ms(record: TaskRecord, now: float) -> int | None:
@@ -129,12 +130,7 @@ def _ttl_ms(record: TaskRecord, now: float) -> int | None:
     age = (record.updated if record.finished else now) - record.created
     half = record.ttl / 2
     extension = (age // half) * half if age >= half > 0 else 0.0
-    return _milliseconds(record.ttl + extension)
-
-
-def _milliseconds(seconds: float) -> int:
-    """Return a time in milliseconds, at least one: zero would be none."""
-    milliseconds = int(seconds * 1000)
+    milliseconds = int((record.ttl + extension) * 1000)
     return milliseconds if milliseconds > 0 else 1
 
 
