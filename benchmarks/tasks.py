@@ -5,6 +5,8 @@ the median of alternating rounds. The ratios are what counts. A task is created 
 handler; reading its result with ``tasks/get`` is one request more. The same is done with each engine of the store: in
 memory, in an SQLite file, and on Redis if there is a ``redis-server``. The file holds finished tasks, of which one at
 random is asked for.
+
+The bar, in both revisions: with the store in memory, to create and finish a task costs at most 2.5 times a plain call.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def _tasks_without_fencing(replace: Replace) -> None:
 
     async def commit_unseen(self: Any, *steps: Step) -> Commit:
         changed = (
-            step._replace(old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
+            msgspec.structs.replace(step, old=None) if isinstance(step, Put) and step.key.startswith("task:") else step
             for step in steps
         )
         return await commit(self, *changed)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 import tracemalloc
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -134,6 +136,30 @@ async def test_what_is_deleted_and_renewed_leaves_nothing_behind() -> None:
         await store.commit(Delete("key"), Index("member", {}, ("all",)))
     assert await store.get("renewed") == b"4999"
     assert len(contents.tables._expiring) < 200
+
+
+async def test_entries_of_items_that_are_gone_are_counted_exactly() -> None:
+    clock, choose = Clock(), random.Random(1)
+    contents, store = new_store(clock)
+    tables = contents.tables
+    for _ in range(5000):
+        clock.now += choose.random()
+        name, ttl = f"{choose.randrange(40)}", choose.choice((1.0, 5.0, 50.0, inf))
+        match choose.randrange(6):
+            case 0 | 1:
+                await store.put(name, b"", ttl=ttl)
+            case 2:
+                await store.commit(Index(name, {"one": ANY, "other": ANY}, ttl=ttl))
+            case 3:
+                await store.commit(Index(name, {"one": ANY}, ("other",), ttl=ttl))
+            case 4:
+                await store.commit(Delete(name), Index(f"{choose.randrange(40)}", {}, ("one", "other")))
+            case _:
+                await store.append(name, b"", ttl=ttl, max_entries=9, max_bytes=99)
+        items = [*tables.values.values(), *tables.logs.values(), *tables.counts.values()]
+        items += [member for index in tables.indexes.values() for member in index.members.values()]
+        assert tables._stale == len(tables._expiring) - sum(queued != inf for _, queued, _ in items)
+    assert len(tables._expiring) < 400
 
 
 async def test_a_value_whose_time_is_made_shorter_expires_earlier() -> None:

@@ -245,19 +245,19 @@ def supports(capabilities: Mapping[str, Any], path: str) -> bool:
         return False
     node: Any = capabilities
     for name in _names(path):
-        if type(node) is not dict and not isinstance(node, Mapping):
+        if type(node) is not dict and (node is None or not isinstance(node, Mapping)):
             return False
-        if name == "form" and path == "elicitation.form" and not node:
+        if not node and path == "elicitation.form" and name == "form":
             return True
-        if name not in node:
-            return False
-        node = node[name]
+        node = node.get(name)
     return node is not False and node is not None
 
 
-def _names(path: str) -> list[str]:
+# Paths are written in programs, and never come from a peer.
+@lru_cache(maxsize=256)
+def _names(path: str) -> tuple[str, ...]:
     """Split a path into its members; the identifier of an extension may contain dots."""
-    return ["extensions", path[len(EXTENSIONS) :]] if path.startswith(EXTENSIONS) else path.split(".")
+    return ("extensions", path[len(EXTENSIONS) :]) if path.startswith(EXTENSIONS) else tuple(path.split("."))
 
 
 #: The capabilities that allow a server requests which older revisions do not have: the path, and the field whose row

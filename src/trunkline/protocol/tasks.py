@@ -111,4 +111,6 @@ def status_line(text: str) -> str:
 
 def from_milliseconds(milliseconds: int) -> float:
     """Return a number of milliseconds from the other side in seconds; a peer may send more than a float can hold."""
-    return max(-_LARGEST_INTEGER, min(milliseconds, _LARGEST_INTEGER)) / 1000
+    if not -_LARGEST_INTEGER <= milliseconds <= _LARGEST_INTEGER:
+        milliseconds = _LARGEST_INTEGER if milliseconds > 0 else -_LARGEST_INTEGER
+    return milliseconds / 1000

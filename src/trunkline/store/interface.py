@@ -18,6 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from msgspec import Struct
+
 __all__ = [
     "Appended",
     "Commit",
@@ -77,7 +79,7 @@ class FullIndex(NamedTuple):
 # --- steps of a commit -----------------------------------------------------------------------------------------------
 
 
-class Put(NamedTuple):
+class Put(Struct, frozen=True, gc=False):
     """Set a value that expires; with a condition, only if it holds."""
 
     key: str
@@ -89,13 +91,13 @@ class Put(NamedTuple):
     only_if_absent: bool = False
 
 
-class Delete(NamedTuple):
+class Delete(Struct, frozen=True, gc=False):
     """Delete the value, the log and the count of a name."""
 
     key: str
 
 
-class Index(NamedTuple):
+class Index(Struct, frozen=True, gc=False):
     """Add a member to indexes, or renew it there, and remove it from others.
 
     The condition: each index has room for it, or for its greater weight.
@@ -108,7 +110,7 @@ class Index(NamedTuple):
     ttl: float = 1.0
 
 
-class Enqueue(NamedTuple):
+class Enqueue(Struct, frozen=True, gc=False):
     """Add an entry to a queue, leased to a holder if there is one; an entry of this id is replaced."""
 
     queue: str
@@ -117,7 +119,7 @@ class Enqueue(NamedTuple):
     holder: str = ""
 
 
-class Finish(NamedTuple):
+class Finish(Struct, frozen=True, gc=False):
     """Remove an entry of a queue, if the holder still has it; no condition."""
 
     queue: str
@@ -125,7 +127,7 @@ class Finish(NamedTuple):
     id: str
 
 
-class Publish(NamedTuple):
+class Publish(Struct, frozen=True, gc=False):
     """Send a message on a channel."""
 
     channel: str

@@ -144,8 +144,8 @@ class MemoryTables:
         #: A heap: the time of an entry, the kind of its item, the name, and of a member its index. An entry whose time
         #: is not that of its item is of an item that is gone.
         self._expiring: list[tuple[float, int, str, str]] = []
-        #: With so many entries, the heap is searched for those of items that are gone.
-        self._search_at = _SMALL_HEAP
+        #: How many entries of the heap are of items that are gone.
+        self._stale = 0
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -156,11 +156,15 @@ class MemoryTables:
             StoreUnavailable: there is no room for them.
         """
         for step in steps:
-            check = _CHECKS.get(type(step))
-            if check is not None:
-                refusal = check(self, step, now)
-                if refusal is not None:
-                    return refusal
+            if type(step) is Put:
+                refusal = self._check_put(step, now)
+            elif type(step) is Index:
+                refusal = self._check_index(step, now)
+            else:
+                # The others have no condition.
+                continue
+            if refusal is not None:
+                return refusal
         if self._max_bytes is not None:
             self._require_room(lambda: self._growth(steps), now)
         if self._expiring:
@@ -192,16 +196,14 @@ class MemoryTables:
         return None if record is None or record[0] <= now else record[2]
 
     def _check_put(self, step: Put, now: float) -> Commit | None:
-        key, _, _, old, only_if_absent = step
-        if old is None and not only_if_absent:
+        if step.old is None and not step.only_if_absent:
             return None
-        record = self.values.get(key)
+        record = self.values.get(step.key)
         value = None if record is None or record[0] <= now else record[2]
-        return None if value == old else _NOT_DONE
+        return None if value == step.old else _NOT_DONE
 
     def _put(self, step: Put, now: float) -> None:
-        key, value, ttl, _old, _absent = step
-        expires = now + ttl
+        key, value, expires = step.key, step.value, now + step.ttl
         record = self.values.get(key)
         if record is None:
             self.size += len(value) + len(key) + _ITEM_BYTES
@@ -210,6 +212,7 @@ class MemoryTables:
             self.size += len(value) - len(record[2])
             queued = record[1]
         if expires < queued:
+            self._stale += queued != inf
             queued = expires
             heappush(self._expiring, (expires, _VALUE, key, ""))
         self.values[key] = (expires, queued, value)
@@ -253,6 +256,7 @@ class MemoryTables:
             _, queued, log = record
         expires = now + ttl
         if expires < queued:
+            self._stale += queued != inf
             queued = expires
             heappush(self._expiring, (expires, _LOG, name, ""))
         self.logs[name] = (expires, queued, log)
@@ -294,6 +298,7 @@ class MemoryTables:
         arrival += cost * interval
         queued = inf if record is None else record[1]
         if arrival < queued:
+            self._stale += queued != inf
             queued = arrival
             heappush(self._expiring, (arrival, _COUNT, key, ""))
         # A count of the past says nothing, so it expires with its arrival time.
@@ -303,13 +308,13 @@ class MemoryTables:
     # --- queues ------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, step: Enqueue, now: float) -> None:
-        name, id, data, holder = step
+        name, id, data = step.queue, step.id, step.data
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = LeasedQueue()
         replaced = queue.size(id)
         self.size += len(data) + (len(id) + _ITEM_BYTES if replaced is None else -replaced)
-        queue.add(id, data, holder, now)
+        queue.add(id, data, step.holder, now)
         self.outbox.append((name, id.encode()))
 
     def _enqueue_growth(self, step: Enqueue) -> int:
@@ -318,9 +323,9 @@ class MemoryTables:
         return len(step.data) + (len(step.id) + _ITEM_BYTES if replaced is None else -replaced)
 
     def _finish(self, step: Finish, _now: float) -> None:
-        name, holder, id = step
+        name, id = step.queue, step.id
         queue = self.queues.get(name)
-        if queue is not None and queue.is_held(holder, id):
+        if queue is not None and queue.is_held(step.holder, id):
             self.size -= (queue.size(id) or 0) + len(id) + _ITEM_BYTES
             queue.remove(id)
             if not queue:
@@ -349,8 +354,8 @@ class MemoryTables:
 
     def _check_index(self, step: Index, now: float) -> Commit | None:
         """Check that each index has room for a member."""
-        member, into, _, weight, _ = step
-        for name, limits in into.items():
+        member, weight = step.member, step.weight
+        for name, limits in step.into.items():
             max_members, max_weight = limits
             if not max_members and not max_weight:
                 continue
@@ -378,12 +383,11 @@ class MemoryTables:
         return FullIndex(name, "weight") if grows and limits.weight and total > limits.weight else None
 
     def _index(self, step: Index, now: float) -> None:
-        member, into, out_of, weight, ttl = step
-        expires = now + ttl
-        for name in into:
-            index = self.indexes.get(name)
+        member, weight, expires, indexes = step.member, step.weight, now + step.ttl, self.indexes
+        for name in step.into:
+            index = indexes.get(name)
             if index is None:
-                index = self.indexes[name] = _Index()
+                index = indexes[name] = _Index()
             record = index.members.get(member)
             if record is None:
                 if index.order is not None:
@@ -395,11 +399,26 @@ class MemoryTables:
                 index.weight += weight - record[2]
                 queued = record[1]
             if expires < queued:
+                self._stale += queued != inf
                 queued = expires
                 heappush(self._expiring, (expires, _MEMBER, member, name))
             index.members[member] = (expires, queued, weight)
-        for name in out_of:
-            self._remove(_MEMBER, member, name)
+        for name in step.out_of:
+            self._remove_member(name, member)
+
+    def _remove_member(self, name: str, member: str) -> None:
+        """Remove a member of an index, if it is there."""
+        index = self.indexes.get(name)
+        if index is None or member not in index.members:
+            return
+        _, queued, weight = index.members.pop(member)
+        self.size -= len(member) + _ITEM_BYTES
+        self._stale += queued != inf
+        index.weight -= weight
+        if index.order is not None:
+            index.order.remove(member)
+        if not index.members:
+            del self.indexes[name]
 
     def _index_growth(self, step: Index) -> int:
         absent = sum(1 for name in step.into if not self._cost(_MEMBER, step.member, name))
@@ -409,7 +428,7 @@ class MemoryTables:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def _publish(self, step: Publish, _now: float) -> None:
-        self.outbox.append(step)
+        self.outbox.append((step.channel, step.data))
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 
@@ -418,8 +437,8 @@ class MemoryTables:
         if heap:
             if heap[0][0] <= now:
                 self.remove_expired(now, most=_REMOVED_AT_ONCE)
-            if len(heap) > self._search_at:
-                # Half of them at least were added since the last time, which pays for this.
+            if self._stale > _SMALL_HEAP and 2 * self._stale > len(heap):
+                # Half of them at least are removed, which pays for this.
                 self._remove_stale()
 
     def remove_expired(self, now: float, most: int | None = None) -> None:
@@ -428,16 +447,19 @@ class MemoryTables:
         while heap and heap[0][0] <= now and most != 0:
             queued, kind, name, index = heap[0]
             record = self._record(kind, name, index)
-            if record is None or record[1] != queued:
-                heappop(heap)
-            elif record[0] > now:
+            if record is not None and record[1] == queued and record[0] > now:
                 # It was renewed since.
                 expires, _, item = record
                 self._table(kind, index)[name] = (expires, expires, item)
-                heapreplace(heap, (expires, kind, name, index))
+                if expires < inf:
+                    heapreplace(heap, (expires, kind, name, index))
+                else:
+                    heappop(heap)
             else:
+                if record is not None and record[1] == queued:
+                    self._remove(kind, name, index)
                 heappop(heap)
-                self._remove(kind, name, index)
+                self._stale -= 1
             if most is not None:
                 most -= 1
 
@@ -456,7 +478,7 @@ class MemoryTables:
                 current.append(entry)
         heapify(current)
         self._expiring = current
-        self._search_at = max(_SMALL_HEAP, 2 * len(current))
+        self._stale = 0
 
     def _table(self, kind: int, index: str) -> dict[str, _Expiring[Any]]:
         if kind == _VALUE:
@@ -481,25 +503,15 @@ class MemoryTables:
             return cost + len(record[2])
         return cost + record[2].size + len(record[2]) * _ITEM_BYTES if kind == _LOG else cost
 
-    def _remove(self, kind: int, name: str, index_name: str = "") -> None:
-        """Remove an item, if it is there."""
-        cost = self._cost(kind, name, index_name)
-        if not cost:
-            return
-        self.size -= cost
-        record = self._table(kind, index_name).pop(name)
+    def _remove(self, kind: int, name: str, index: str = "") -> None:
+        """Remove an item, if it is there; its entry in the heap stays."""
         if kind == _MEMBER:
-            index = self.indexes[index_name]
-            if index.order is not None:
-                index.order.remove(name)
-            index.weight -= record[2]
-            if not index.members:
-                del self.indexes[index_name]
+            self._remove_member(index, name)
+        elif cost := self._cost(kind, name):
+            self.size -= cost
+            self._stale += self._table(kind, "").pop(name)[1] != inf
 
 
-_CHECKS: Mapping[type, Callable[[MemoryTables, Any, float], Commit | None]] = MappingProxyType(
-    {Put: MemoryTables._check_put, Index: MemoryTables._check_index}
-)
 _METHODS: Mapping[type, Callable[[MemoryTables, Any, float], None]] = MappingProxyType(
     {
         Put: MemoryTables._put,

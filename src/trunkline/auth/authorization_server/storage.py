@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.auth.authorization_server.records import TokenGrant
 from trunkline.errors import StoreUnavailable
@@ -168,7 +169,7 @@ class Records:
 
     def add(self, kind: str, name: str, record: Struct, *, seconds: float) -> Put:
         """Return the step that stores a record, if there is none of this name."""
-        return self.put(kind, name, record, seconds=seconds)._replace(only_if_absent=True)
+        return replace(self.put(kind, name, record, seconds=seconds), only_if_absent=True)
 
     def spend(self, kind: str, name: str, *, seconds: float) -> Put:
         """Return the step that marks a name as used, if it was not."""

@@ -51,6 +51,8 @@ log = logging.getLogger("trunkline")
 T = TypeVar("T")
 #: How long an unfinished task is kept if no worker runs at all, and a task that is kept for ever.
 _UNFINISHED_SECONDS, _FOREVER_SECONDS = 30 * 24 * 3600.0, 10 * 366 * 24 * 3600.0
+#: The shortest time to live: zero is none.
+_SHORTEST_SECONDS = 0.001
 #: The status message of a task is of no use after a day without another.
 _MESSAGE_SECONDS = 24 * 3600.0
 #: Attempts to change a record that others change at the same time; one worker makes its changes in turn.
@@ -356,9 +358,10 @@ class TaskRecords:
         """Return the steps of a change: the record, and all that follows from it."""
         id, indexes, weight = after.id, self._budget.indexes(names.owner), weight_of(len(encoded))
         if after.finished:
-            # At least a moment: a time to live of zero is not one.
             expires = after.expires
-            seconds = _FOREVER_SECONDS if expires is None else max(expires - self.now(), 0.001)
+            seconds = _FOREVER_SECONDS if expires is None else expires - self.now()
+            if seconds < _SHORTEST_SECONDS:
+                seconds = _SHORTEST_SECONDS
             # The result cannot be produced again, so that what others have stored does not count.
             into = indexes.of_share if len(encoded) - len(data) > _SMALL_OUTCOME else indexes.unlimited
             steps: list[Step] = [
@@ -445,7 +448,7 @@ def _channel(id: str) -> str:
 
 def _member(created: float, id: str) -> str:
     """Return the name of a task in indexes, which sorts by its time of creation in microseconds."""
-    return f"{TASKS}{max(0, round(created * 1e6)):017d} {id}"
+    return f"{TASKS}{str(round(created * 1e6) if created > 0 else 0).zfill(17)} {id}"
 
 
 def _names(record: TaskRecord) -> TaskNames:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ Work = Callable[[Exchange], Awaitable[t.CallToolResult]]
 
 def new_task_id() -> str:
     """Return an id that cannot be guessed, and that no command line reads as an option."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 class Run:
@@ -78,7 +78,7 @@ class Run:
     )
 
     def __init__(self, tasks: Tasks, work: Work, session: Session | None = None) -> None:
-        """Prepare a run; ``exchange`` is set before it starts."""
+        """Prepare a run; ``exchange`` is set before it starts, and deleted after its end."""
         self._tasks = tasks
         self.work = work
         self.exchange: TaskExchange
@@ -233,10 +233,11 @@ class Run:
 
     async def become_task(self) -> bool:
         """Turn the call into a task and wait until it is stored; return False if that is not possible."""
-        if self.wants_task is None or self.wants_task.done():
+        if self.wants_task is None or self.wants_task.done() or self.ended:
             return False
+        exchange = self.exchange
         self.wants_task.set_result(None)
-        while not self.exchange.detached:
+        while not exchange.detached:
             await self.changed()
         await self._when_stored()
         return True

@@ -259,7 +259,7 @@ class Tasks:
 
     async def _perform(self, run: Run) -> Any:
         """Run the handler; store the outcome if the call has become a task, otherwise return it to the caller."""
-        server = self.server
+        server, exchange = self.server, run.exchange
         outcome: Any
         # The connection of the caller may end before the handler does.
         held = () if server.calls_directly else server.acquire_lifespans(run)
@@ -267,19 +267,21 @@ class Tasks:
             for lifespan in held:
                 assert lifespan.ready is not None
                 await asyncio.shield(lifespan.ready)
-            outcome = await run.work(run.exchange)
+            outcome = await run.work(exchange)
         except BaseException as error:  # noqa: BLE001 - raised again below, unless it is the outcome of a task
             outcome = error
         run.ended = True
-        if run.exchange.detached:
+        if exchange.detached:
             await self._settle(run, outcome)
         if not server.calls_directly:
             await server.release(run)
-        if run.exchange.detached and not run.settled:
+        if exchange.detached and not run.settled:
             await self._settle(run, outcome)
+        # It refers to the run: otherwise only the garbage collector would free them, and the caller's request.
+        del run.exchange
         if not isinstance(outcome, BaseException):
             return outcome
-        if run.exchange.detached and isinstance(outcome, Exception):
+        if exchange.detached and isinstance(outcome, Exception):
             return None
         raise outcome
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import RequestFailed, request_failed
-from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.downgrade import adapt_result
 from trunkline.protocol.revisions import find_revision
 from trunkline.protocol.tasks import related, status_line, timestamp
 from trunkline.server.tasks.record import TaskRecord
@@ -108,8 +107,15 @@ def error_text(result: t.CallToolResult) -> str | None:
 
 def _poll_ms(record: TaskRecord, now: float) -> int:
     """Return the advised poll interval: that of the tool, or one that grows with the age of the task."""
-    seconds = min(record.poll, max(FIRST_POLL, (now - record.created) / 4)) if record.poll_grows else record.poll
-    return max(1, int(seconds * 1000))
+    seconds = record.poll
+    if record.poll_grows:
+        growing = (now - record.created) / 4
+        if growing < FIRST_POLL:
+            growing = FIRST_POLL
+        if growing < seconds:
+            seconds = growing
+    milliseconds = int(seconds * 1000)
+    return milliseconds if milliseconds > 0 else 1
 
 
 def _ttl_ms(record: TaskRecord, now: float) -> int | None:
@@ -121,9 +127,11 @@ def _ttl_ms(record: TaskRecord, now: float) -> int | None:
     """
     if record.ttl is None:
         return None
-    age = (record.updated if record.finished else max(now, record.created)) - record.created
+    age = (record.updated if record.finished else now) - record.created
     half = record.ttl / 2
-    return max(1, int((record.ttl + (age // half) * half if half else 0.0) * 1000))
+    extension = (age // half) * half if age >= half > 0 else 0.0
+    milliseconds = int((record.ttl + extension) * 1000)
+    return milliseconds if milliseconds > 0 else 1
 
 
 def encode_result(result: t.CallToolResult, revision: str) -> Raw:
@@ -131,7 +139,5 @@ def encode_result(result: t.CallToolResult, revision: str) -> Raw:
     found = find_revision(revision)
     if found is None:
         return Raw(_encode(result))
-    if found.result_type:
-        # Every result of that revision has it; the official TypeScript package of the extension reads no other.
-        result = replace(result, result_type="complete")
-    return Raw(_encode(adapt_params(result, found)))
+    # With its kind, in a revision that has kinds: the official TypeScript package of the extension reads no other.
+    return Raw(_encode(adapt_result(result, found)))

@@ -174,58 +174,18 @@ class RequestHeaders(Mapping[str, str]):
 
 
 class MemoryBudget:
-    """Counts the bytes that are held for each caller."""
+    """The bytes that are held for each caller; `HeldMemory` adds to them and subtracts again."""
 
-    __slots__ = ("_by_owner", "_share", "_total", "held_bytes")
+    __slots__ = ("by_owner", "held_bytes", "share", "total")
 
     def __init__(self, limits: Limits) -> None:
         """Start with nothing held."""
         # One request of the largest size always fits.
-        self._share = max(limits.owner_memory_bytes, limits.body_bytes + _OVERHEAD)
-        self._total = max(limits.memory_bytes, self._share)
-        self._by_owner: dict[str, int] = {}
+        self.share: int = max(limits.owner_memory_bytes, limits.body_bytes + _OVERHEAD)
+        self.total: int = max(limits.memory_bytes, self.share)
+        self.by_owner: dict[str, int] = {}
         #: The bytes that are held for all callers.
         self.held_bytes: int = 0
-
-    def hold(self, owner: str, size: int) -> HeldMemory:
-        """Charge a request of so many bytes to its caller.
-
-        Raises:
-            HTTPException: the caller, or all callers together, would hold too much.
-        """
-        size += _OVERHEAD
-        self.charge(owner, size)
-        return HeldMemory(self, owner, size)
-
-    def charge(self, owner: str, size: int) -> None:
-        """Add to what is held for a caller.
-
-        Raises:
-            HTTPException: the caller, or all callers together, would hold too much.
-        """
-        held = self._by_owner.get(owner, 0) + size
-        if held > self._share:
-            raise _refusal(
-                TOO_MANY,
-                f"The requests of this caller that are in progress hold too much memory "
-                f"(owner_memory_bytes={self._share}); wait until some are answered",
-            )
-        if self.held_bytes + size > self._total:
-            raise _refusal(
-                UNAVAILABLE,
-                f"The requests in progress hold too much memory (memory_bytes={self._total}); try again later",
-            )
-        self._by_owner[owner] = held
-        self.held_bytes += size
-
-    def release(self, owner: str, size: int) -> None:
-        """Subtract from what is held for a caller."""
-        self.held_bytes -= size
-        left = self._by_owner[owner] - size
-        if left:
-            self._by_owner[owner] = left
-        else:
-            del self._by_owner[owner]
 
 
 class HeldMemory:
@@ -234,10 +194,15 @@ class HeldMemory:
     __slots__ = ("_budget", "_owner", "_size")
 
     def __init__(self, budget: MemoryBudget, owner: str, size: int) -> None:
-        """Wrap what was charged."""
+        """Charge a request of so many bytes to its caller.
+
+        Raises:
+            HTTPException: the caller, or all callers together, would hold too much.
+        """
         self._budget = budget
         self._owner = owner
-        self._size = size
+        self._size = 0
+        self.grow(_OVERHEAD + size)
 
     def grow(self, size: int) -> None:
         """Charge more.
@@ -245,14 +210,34 @@ class HeldMemory:
         Raises:
             HTTPException: the caller, or all callers together, would hold too much.
         """
-        self._budget.charge(self._owner, size)
+        budget, owner = self._budget, self._owner
+        held = budget.by_owner.get(owner, 0) + size
+        if held > budget.share:
+            raise _refusal(
+                TOO_MANY,
+                f"The requests of this caller that are in progress hold too much memory "
+                f"(owner_memory_bytes={budget.share}); wait until some are answered",
+            )
+        if budget.held_bytes + size > budget.total:
+            raise _refusal(
+                UNAVAILABLE,
+                f"The requests in progress hold too much memory (memory_bytes={budget.total}); try again later",
+            )
+        budget.by_owner[owner] = held
+        budget.held_bytes += size
         self._size += size
 
     def release(self) -> None:
         """Release it; a second time does nothing."""
-        if self._size:
-            self._budget.release(self._owner, self._size)
+        budget, owner, size = self._budget, self._owner, self._size
+        if size:
             self._size = 0
+            budget.held_bytes -= size
+            left = budget.by_owner[owner] - size
+            if left:
+                budget.by_owner[owner] = left
+            else:
+                del budget.by_owner[owner]
 
 
 class HttpRequest:
@@ -262,6 +247,7 @@ class HttpRequest:
         "_budget",
         "_connection",
         "_mirrored",
+        "client_address",
         "direct",
         "headers",
         "held",
@@ -283,6 +269,9 @@ class HttpRequest:
         self.held: HeldMemory | None = None
         # A comprehension costs half of what ``dict`` does, which looks at each pair as at any sequence.
         self.headers: Mapping[bytes, bytes] = {name: value for name, value in scope["headers"]}  # noqa: C416
+        client = scope.get("client")
+        #: The network address of the client; None if it is not known.
+        self.client_address: str | None = client[0] if client else None
         self.receive: Receive = receive
         self.send: Send = send
         self.limits: Limits = limits
@@ -321,12 +310,6 @@ class HttpRequest:
         self._mirrored = McpHeaders(self.headers)
         return Origin("http", self.principal, self._mirrored, self.client_address)
 
-    @property
-    def client_address(self) -> str | None:
-        """The network address of the client; None if it is not known."""
-        client = self.scope.get("client")
-        return client[0] if client else None
-
     def add_response_headers(self, headers: Headers) -> None:
         """Add headers to the response, whatever it is."""
         self.send = _with_headers(self.send, headers)
@@ -359,7 +342,7 @@ class HttpRequest:
 
     def _hold(self, size: int) -> None:
         if self.held is None:
-            self.held = self._budget.hold(owner_name(self.principal, self.client_address), size)
+            self.held = HeldMemory(self._budget, owner_name(self.principal, self.client_address), size)
         else:
             self.held.grow(size)
 

@@ -225,7 +225,9 @@ class SingleRequestTransport(Link):
             self._request = None
             if self._closed:
                 self.receiver = None
-            self._stop_watching()
+            if self._watched is not None:
+                self._watched.remove_disconnect_callback(self.client_disconnected)
+                self._watched = None
 
     async def _respond_with_stream(self, stream: EventStream, request: HttpRequest, headers: Headers) -> None:
         if stream.storing is not None:
@@ -278,11 +280,6 @@ class SingleRequestTransport(Link):
             self._begin_stream()
 
     # --- ending ------------------------------------------------------------------------------------------------------
-
-    def _stop_watching(self) -> None:
-        if self._watched is not None:
-            self._watched.remove_disconnect_callback(self.client_disconnected)
-            self._watched = None
 
     def _work_stopped(self) -> None:
         """Handle the end of the work without an answer: the request was cancelled, or this task was.

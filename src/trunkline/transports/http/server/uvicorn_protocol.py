@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -49,7 +48,6 @@ GROUPED_FROM = 3
 _TARGETS = 64
 # A longer target is parsed each time: what is kept stays small.
 _TARGET_BYTES = 256
-_ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
 
 class _BadRequest(Exception):
@@ -302,7 +300,8 @@ class UvicornProtocol(HttpToolsProtocol):
         path, raw_path, query = self.tracker.targets.get(self.url) or self._parse_target(self.url)
         self.scope = {
             "type": "http",
-            "asgi": _ASGI.copy(),
+            # A copy for each request, since middleware may change it: a literal is the cheapest.
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": version,
             "server": self.server,
             "client": self.client,
