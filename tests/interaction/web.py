@@ -119,7 +119,7 @@ async def served(server: Server, **options: Any) -> AsyncIterator[tuple[str, Any
         await endpoint.aclose()
         stopping.set()
         await running
-        server.pool.close()
+        server.close()
 
 
 class Noting:

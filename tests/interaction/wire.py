@@ -378,7 +378,7 @@ class _Inside(Link):
     async def close(self) -> None:
         await self.connection.aclose()
         await self.connection.ended()
-        self.server.pool.close()
+        self.server.close()
 
 
 class _Pipes:

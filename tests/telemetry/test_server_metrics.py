@@ -15,7 +15,7 @@ from tests.telemetry.support import free_port, get, over_http, samples, shop
 from trunkline import Client, ConfigError, Server
 from trunkline.errors import RequestFailed
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from trunkline.server.replacement import ReplaceableServer
+from trunkline.server.replacement import Reloader
 
 OLD, NEW = NEWEST_HANDSHAKE.name, NEWEST.name
 ERAS = pytest.mark.parametrize("era", [OLD, NEW], ids=["handshake", "stateless"])
@@ -111,7 +111,7 @@ async def test_a_running_task_has_a_state() -> None:
 
 async def test_a_server_that_takes_over_is_counted_in_the_same_metrics() -> None:
     server, new = shop(), shop()
-    replaceable = ReplaceableServer(server)
+    replaceable = Reloader(server)
     async with over_http(server) as (url, metrics), Client(url, revision=OLD) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
         await replaceable.replace(new, seconds=10)

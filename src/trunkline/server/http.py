@@ -5,7 +5,6 @@ This module connects the endpoint, which knows no server, with a server. It is i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from trunkline.protocol.caller import Session
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.options import own_options
+from trunkline.server.runtime import ServerRuntime, has_shared_store, runtime_for, server_store
 from trunkline.server.scopes import scopes_in_use
 from trunkline.server.validation_errors import did_you_mean
 from trunkline.service import TaskFactory, task_factory
@@ -41,7 +41,6 @@ __all__ = [
     "make_endpoint",
     "run_http",
     "run_options",
-    "use_store",
 ]
 
 log = logging.getLogger("trunkline")
@@ -100,12 +99,14 @@ class HttpOptions(AsgiOptions, total=False):
 class ServerAcceptor:
     """Accepts the links of an endpoint on behalf of a server."""
 
-    __slots__ = ("__weakref__", "_create_task", "_held", "_server", "_timers")
+    __slots__ = ("_create_task", "_held", "_runtime", "_server", "_timers")
+
+    #: Serves the links; found in the event loop of the first one.
+    _runtime: ServerRuntime
 
     def __init__(self, server: Server) -> None:
         """Create the acceptor; lifespans are acquired with the first link."""
         self._server = server
-        server.acceptors.add(self)
         self._held = False
         self._timers: Timers | None = None
         self._create_task: TaskFactory | None = None
@@ -113,7 +114,7 @@ class ServerAcceptor:
     def accept(self, link: Link) -> Connection:
         """Start serving a link that lasts for several requests."""
         self._acquire()
-        return self._server.accept(link, create_task=self._create_task)
+        return self._runtime.accept(link, create_task=self._create_task)
 
     def accept_one(
         self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
@@ -121,11 +122,11 @@ class ServerAcceptor:
         """Start serving a link that delivers one message; it uses the lifespans of this acceptor."""
         if not self._held:
             self._acquire()
-        server = self._server
+        runtime = self._runtime
         connection = Connection(
             link,
-            _SingleRequestConnection(server, session),
-            limits=server.limits,
+            _SingleRequestConnection(runtime, session),
+            limits=runtime.limits,
             timers=self._timers,  # type: ignore[arg-type]
             prefix=prefix,
             create_task=create_task or self._create_task,
@@ -136,35 +137,28 @@ class ServerAcceptor:
 
     def end_subscriptions(self) -> None:
         """End all subscriptions with a result; called when the endpoint begins to stop."""
-        self._server.draining = True
-        self._server.hub.end("the server is shutting down")
+        runtime_for(self._server).begin_drain()
 
     async def drain(self, seconds: float) -> None:
         """Wait, with a timeout, for running tasks that would end with the process."""
-        if self._server.tasks is not None:
-            await self._server.tasks.drain(seconds)
-
-    def replace_server(self, server: Server) -> None:
-        """Accept links on behalf of another server; requests that are running stay with the old one."""
-        held, self._held = self._held, False
-        self._server = server
-        server.acceptors.add(self)
-        if held:
-            self._acquire()
+        await runtime_for(self._server).drain(seconds)
 
     async def release(self) -> None:
         """Release the lifespans."""
-        self._held = False
-        await self._server.release(self)
+        if self._held:
+            self._held, runtime = False, self._runtime
+            del self._runtime
+            await runtime.held.release(self)
 
     def _acquire(self) -> None:
         if not self._held:
-            self._server.check_apps()
-            self._server._find_telemetry()
+            self._server._check_apps()
+            runtime = self._runtime = runtime_for(self._server)
+            runtime.find_telemetry()
             self._held = True
-            self._timers = self._server.timers()
-            self._create_task = task_factory(asyncio.get_running_loop())
-            self._server.acquire_lifespans(self)
+            self._timers = runtime.timers
+            self._create_task = task_factory(runtime.loop)
+            runtime.hold(self)
 
 
 class _SingleRequestConnection(ServerConnection):
@@ -184,7 +178,7 @@ def make_endpoint(
     Sessions are in its store if other processes may use that, and so serve the next request; with ``shares_sessions``
     False they are in this process in any case.
     """
-    given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
+    given = _known({**server.settings.http, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
     endpoint = EndpointOptions(
         path=_path("path", path),
         sse=given.get("sse", True),
@@ -199,16 +193,16 @@ def make_endpoint(
         origins=given.get("allowed_origins", ()),
         cors=given.get("cors_origins", ()),
     )
-    auth, authenticator = given.get("auth") or server.auth, None
+    auth, authenticator = given.get("auth") or server.settings.auth, None
     if auth is not None:
         from trunkline.auth.resource_server import ResourceServer
 
         authenticator = ResourceServer(
             auth,
             path=path,
-            name=server.info.title or server.name,
+            name=server.settings.info.title or server.name,
             resource=given.get("resource"),
-            hierarchy=server.hierarchy,
+            hierarchy=server.settings.hierarchy,
             scopes=lambda: scopes_in_use(server.registry),
         )
     elif server.registry.needs_scopes:
@@ -218,8 +212,9 @@ def make_endpoint(
         "limits": server.limits,
         "authenticator": authenticator,
     }
-    use_store(server, given)
-    if not (shares_sessions and server.has_shared_store):
+    if given.get("store") is not None:
+        server_store(server, given["store"])
+    if not (shares_sessions and has_shared_store(server)):
         return Endpoint(ServerAcceptor(server), endpoint, limiter=_limiter(given, None), **common)
     from trunkline.server.shared_sessions import SharedServerAcceptor, make_worker
 
@@ -229,12 +224,6 @@ def make_endpoint(
     shared = Endpoint(acceptor, endpoint, worker=worker, limiter=limiter, **common)
     acceptor.on_start = shared.start
     return shared
-
-
-def use_store(server: Server, options: Mapping[str, Any]) -> None:
-    """Let a server use the store of a run instead of the one in its definition."""
-    if options.get("store") is not None:
-        server.state.use(options["store"])
 
 
 def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | None:
@@ -251,7 +240,7 @@ def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | 
     return RequestLimiter(parse_rate_limit(given["rate_limit"]), store=store)
 
 
-async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
+async def run_http(runtime: ServerRuntime, transport: str, options: Mapping[str, object]) -> None:
     """Serve over HTTP until the process is signalled to stop; running requests finish first.
 
     Raises:
@@ -259,6 +248,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     """
     from trunkline.transports.http.server.serve import serve
 
+    server = runtime.definition
     given = run_options(server, options)
     check_options(server, given)
     if given.pop("workers", 1) != 1:
@@ -272,13 +262,13 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
     run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    use_store(server, given)
-    if server.has_shared_store:
-        await server.state.start()
+    runtime.use_store(given.get("store"))
+    if has_shared_store(server):
+        await runtime.state.start()
     endpoint = make_endpoint(server, path, given)
-    if server.metrics is not None:
-        server.metrics.endpoints.append(endpoint)
-        run["traffic"] = server.metrics
+    if runtime.metrics is not None:
+        runtime.metrics.endpoints.append(endpoint)
+        run["traffic"] = runtime.metrics
     await serve(endpoint, host=host, port=port, limits=server.limits, **run)
 
 
@@ -292,7 +282,7 @@ def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]
         TypeError: one is unknown.
     """
     # One of several workers adds what it has of its supervisor.
-    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
+    return _known({**server.settings.http, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
 
 
 def check_options(server: Server, given: Mapping[str, Any]) -> None:
@@ -303,7 +293,7 @@ def check_options(server: Server, given: Mapping[str, Any]) -> None:
     """
     _limiter(given, None)
     host = given.get("host", "127.0.0.1")
-    if given.get("allow_unauthenticated") or given.get("auth") or server.auth:
+    if given.get("allow_unauthenticated") or given.get("auth") or server.settings.auth:
         return
     if not is_loopback(host.strip("[]"), below=False):
         raise ConfigError(

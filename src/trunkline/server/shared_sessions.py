@@ -23,6 +23,7 @@ from trunkline.protocol.downgrade import adapt_params
 from trunkline.server.context import wants_level
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.http import ServerAcceptor
+from trunkline.server.runtime import ServerRuntime, runtime_for, server_store
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
 from trunkline.transports.http.server.shared.facts import SessionIds
 from trunkline.transports.http.server.shared.worker import SharedWorker
@@ -55,7 +56,7 @@ def make_worker(server: Server) -> SharedWorker:
     Raises:
         ConfigError: the store cannot be opened, or needs a key that is not configured.
     """
-    state = server.state
+    state = server_store(server)
     state.check()
     store = state.store
     return SharedWorker(
@@ -73,7 +74,7 @@ def _share(server: Server, auth: object) -> None:
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
         if share is not None:
-            share(server.state)
+            share(server_store(server))
 
 
 class SharedServerAcceptor(ServerAcceptor):
@@ -94,13 +95,12 @@ class SharedServerAcceptor(ServerAcceptor):
     def resume(self, link: Link, session: Session, prefix: str) -> Connection:
         """Serve the standing link of a session that any worker may have opened."""
         self._acquire()
-        server = self._server
-        service = _SharedSessionConnection(server, session)
-        return server._accept(link, service, prefix=prefix, create_task=self._create_task)
+        service = _SharedSessionConnection(self._runtime, session)
+        return self._runtime.accept(link, service, prefix=prefix, create_task=self._create_task)
 
     def announced(self, announcements: list[bytes] | None) -> None:
         """Deliver announcements of other workers to the listen streams of this one."""
-        hub = self._server.hub
+        hub = runtime_for(self._server).hub
         if announcements is None:
             for kind in _LISTS:
                 hub.deliver_change((kind, None))
@@ -119,16 +119,11 @@ class SharedServerAcceptor(ServerAcceptor):
             service.send_notices(announcement)
             connection.flush()
 
-    def replace_server(self, server: Server) -> None:
-        """Accept links on behalf of another server."""
-        super().replace_server(server)
-        _share(server, self._auth)
-        self._attach_relay()
-
     async def release(self) -> None:
         """Release the lifespans."""
-        if self._server.hub.relay is self._relay:
-            self._server.hub.relay = None
+        hub = runtime_for(self._server).hub
+        if hub.relay is self._relay:
+            hub.relay = None
         self._relay = None
         await super().release()
 
@@ -141,18 +136,18 @@ class SharedServerAcceptor(ServerAcceptor):
     def start(self) -> None:
         """Announce changes and take over tasks from now on; needs a running event loop."""
         self._attach_relay()
-        if self._server.tasks is not None:
-            self._server.tasks.start()
+        if (tasks := runtime_for(self._server).tasks) is not None:
+            tasks.start()
 
     async def leave(self) -> None:
         """Hand the running tasks over to other workers."""
-        if self._server.tasks is not None:
-            await self._server.tasks.leave()
+        if (tasks := runtime_for(self._server).tasks) is not None:
+            await tasks.leave()
 
     def _attach_relay(self) -> None:
         if self._relay is None:
             self._relay = _Relay(self._worker, asyncio.get_running_loop())
-        self._server.hub.relay = self._relay
+        runtime_for(self._server).hub.relay = self._relay
 
 
 class _Relay:
@@ -187,10 +182,10 @@ class _SharedSessionConnection(ServerConnection):
 
     __slots__ = ()
 
-    def __init__(self, server: Server, session: Session) -> None:
-        super().__init__(server, session)
-        self._declared = tuple(server.capabilities(session.revision))
-        server.hub.attach(self)
+    def __init__(self, runtime: ServerRuntime, session: Session) -> None:
+        super().__init__(runtime, session)
+        self._declared = tuple(runtime.table.capabilities(session.revision))
+        runtime.hub.attach(self)
 
     def notify_change(self, notice: ChangeNotice) -> None:
         """Do nothing: a shared session hears of changes by their announcements."""

@@ -48,7 +48,7 @@ def make_server(
     """
     allowed, limits = AllowedFolders(folders), limits or FileLimits()
     worker = FileWorker(
-        allowed, limits=limits, submit=lambda work: server.pool.submit(work, {}), kernel_walk=kernel_walk
+        allowed, limits=limits, submit=lambda work: current_runtime(server).submit(work, {}), kernel_walk=kernel_walk
     )
     subscriptions = FileSubscriptions(worker.resolver, limits=limits, inotify=inotify)
     server = Server(
