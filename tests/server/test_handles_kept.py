@@ -31,13 +31,14 @@ from trunkline import BlockingContext, Client, Context, Handle, Limits, Server
 from trunkline.errors import ConfigError, ToolError
 from trunkline.server import BlockingHandle
 from trunkline.server.replacement import Reloader
+from trunkline.server.runtime import server_store
 
 ELICIT = "elicitation/create"
 
 
 async def stored_handles(server: Server) -> int:
     """Return how many handles are in the store of a server."""
-    return len([name for name in await server.state.store.members("kept") if name.startswith("h:")])
+    return len([name for name in await server_store(server).store.members("kept") if name.startswith("h:")])
 
 
 # --- values that never change ----------------------------------------------------------------------------------------

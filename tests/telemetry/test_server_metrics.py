@@ -16,6 +16,7 @@ from trunkline import Client, ConfigError, Server
 from trunkline.errors import RequestFailed
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.server.replacement import Reloader
+from trunkline.server.runtime import runtime_for
 
 OLD, NEW = NEWEST_HANDSHAKE.name, NEWEST.name
 ERAS = pytest.mark.parametrize("era", [OLD, NEW], ids=["handshake", "stateless"])
@@ -150,8 +151,9 @@ async def test_a_server_is_ready_once_its_lifespan_is_entered_and_no_longer_whil
             call = asyncio.ensure_future(client.call_tool("work"))
             await working.wait()
             ready = await get(metrics, "/readyz")
-            assert server.metrics is not None
-            draining = asyncio.ensure_future(server.metrics.endpoints[0].drain(10))
+            metrics = runtime_for(server).metrics
+            assert metrics is not None
+            draining = asyncio.ensure_future(metrics.endpoints[0].drain(10))
             await asyncio.sleep(0)
             stopping = await get(metrics, "/readyz")
             finish.set()

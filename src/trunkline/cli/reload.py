@@ -268,9 +268,7 @@ def _report_failure(watching: asyncio.Task[None]) -> None:
         print_notice(f"changes are no longer reloaded: {type(error).__name__}: {one_line(str(error))}")
 
 
-async def _watch(
-    running: Reloader, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener
-) -> None:
+async def _watch(running: Reloader, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener) -> None:
     interval = _INTERVAL
     while True:
         await asyncio.sleep(interval)
@@ -293,9 +291,7 @@ async def _watch(
         known = {path: now.get(path, stamp) for path, stamp in after.items()}
 
 
-async def _reload(
-    running: Reloader, modules: ProjectModules, what: str, on_reload: ReloadListener = _ignore
-) -> None:
+async def _reload(running: Reloader, modules: ProjectModules, what: str, on_reload: ReloadListener = _ignore) -> None:
     """Execute the modules and replace the server; on a failure, print it and keep the server."""
     import linecache
 

@@ -311,9 +311,7 @@ async def call_in_middleware(table: DispatchTable, exchange: Exchange, params: P
     return result
 
 
-async def call_mounted(
-    definition: Definition, exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
-) -> T:
+async def call_mounted(definition: Definition, exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]) -> T:
     """Run a mounted definition inside the middleware of the servers it was mounted with."""
     result: T = await _run_middleware(definition.mounted_by, exchange, params, last)
     check_middleware_result(result, exchange.method)

@@ -146,6 +146,8 @@ class DispatchTable:
         for row in METHODS:
             if row.to_server is None or row.name in self.custom_methods:
                 continue
-            paths = {revision: capability_needed(row, revision) for revision in declared if row.to_server.covers(revision)}
+            paths = {
+                revision: capability_needed(row, revision) for revision in declared if row.to_server.covers(revision)
+            }
             if paths and not any(path is None or supports(declared[each], path) for each, path in paths.items()):
                 yield row.name

@@ -78,6 +78,7 @@ class Lifespan:
         finally:
             self.value = None
 
+
 class HeldLifespans:
     """The lifespans of one definition that are in use, by holder: a connection, or the acceptor of an endpoint."""
 

@@ -87,6 +87,7 @@ class Reloader:
                 await held.entered(holder)
         except BaseException:
             await held.release(holder)
+            runtime.forget(server)
             raise
         old, retired = self.server, _RetiredDefinition(runtime, self.server, self._requests)
         runtime.replace(server, held)

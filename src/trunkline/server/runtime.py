@@ -20,8 +20,8 @@ definition in one loop share handles, tasks, store and listeners, and two loops 
             aclose()               tasks are stopped, threads end, the store is disconnected
 
 A definition knows its runtimes weakly, to pass changes on, and its connections, acceptors and running tasks keep a
-runtime alive; so a loop that has ended leaves nothing. What a definition stored in the memory of this process stays
-for the next loop. While two loops serve at once, each has a memory of its own; a ``store=`` is shared by both.
+runtime alive; so a loop that has ended leaves nothing. What a definition stored in the memory of this process is not
+part of a runtime: it stays for the next loop, and two loops that serve at the same time share it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = ["ServerRuntime", "current_runtime", "has_shared_store", "runtime_for"
 
 log = logging.getLogger("trunkline")
 
-#: The store of each definition in this process, which one event loop after another uses.
+#: The store of each definition in this process; it has an engine for each event loop, or the memory for all.
 _stores: WeakKeyDictionary[Server, ServerStore] = WeakKeyDictionary()
 
 
@@ -146,12 +146,10 @@ class ServerRuntime:
                 held.add(holder)
 
     def forget(self, definition: Server) -> None:
-        """Forget a definition that was replaced, once its last request has finished."""
-        if self.retired.pop(definition, None) is not None:
-            used = self.definition._all()
-            for server in definition._all():
-                if server not in used:
-                    self._lifespans.pop(server, None)
+        """Forget a definition whose last request has finished, or that is not served after all."""
+        self.retired.pop(definition, None)
+        for server in {*definition._all()}.difference(self.definition._all()):
+            self._lifespans.pop(server, None)
 
     def _keep_state(self, before: Server) -> None:
         """Use the store of the definition before, unless this one names another, or other keys."""
@@ -390,7 +388,7 @@ def _own_runtime(server: Server, loop: asyncio.AbstractEventLoop) -> ServerRunti
 
 
 def _serving(server: Server) -> list[ServerRuntime]:
-    """Return the runtimes of the running event loop that serve a definition: its own first, then those it is part of."""
+    """Return the runtimes of the running loop that serve a definition: its own first, then those it is part of."""
     own = _own_runtime(server, asyncio.get_running_loop())
     parents = [runtime for parent in server._parents for runtime in _serving(parent)]  # type: ignore[arg-type]
     return parents if own is None else [own, *parents]

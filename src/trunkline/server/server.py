@@ -29,11 +29,11 @@ from trunkline.protocol.revisions import REVISIONS
 from trunkline.server.components import ComponentRegistry
 from trunkline.server.handlers import make_handlers
 from trunkline.server.listing import Listing
-from trunkline.server.runtime import ServerRuntime, current_runtime, runtime_for
+from trunkline.server.runtime import ServerRuntime, runtime_for
 from trunkline.server.server_options import ServerOptions, ServerSettings, read_options, server_limits
 from trunkline.server.subscriptions import ChangeHub, Subscriber
 from trunkline.service import TaskFactory
-from trunkline.timers import TimerHandle
+from trunkline.timers import TimerHandle, Timers
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Server(ComponentRegistry):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
         """Call a function after some seconds by the server's clock, unless cancelled; needs a running event loop."""
-        return current_runtime(self).timers.after(seconds, callback)
+        return Timers(self.settings.clock).after(seconds, callback)
 
     # --- what a runtime and mounted servers use ----------------------------------------------------------------------
 

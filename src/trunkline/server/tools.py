@@ -428,7 +428,6 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
 
     It is not a coroutine function: it returns the tool's coroutine, since this is the hottest path.
     """
-
     table = server.table
 
     def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[t.CallToolResult]:

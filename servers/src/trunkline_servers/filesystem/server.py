@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from trunkline import __version__
 from trunkline.errors import ResourceNotFound
-from trunkline.server import Context, Server
+from trunkline.server import Context, Server, current_runtime
 from trunkline.types import ReadResourceRequestParams, ResourceContents
 from trunkline_servers.filesystem.folders import add_folder_tools
 from trunkline_servers.filesystem.path_resolver import PathResolver

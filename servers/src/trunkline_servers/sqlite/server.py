@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from trunkline import Server, ToolResult, __version__
 from trunkline.errors import ConfigError, ToolError
+from trunkline.server import current_runtime
 from trunkline.types import GetPromptResult, PromptMessage, TextContent
 from trunkline_servers.sql import (
     MOST_COLUMNS,
@@ -190,7 +191,10 @@ def make_server(
     server = Server("sqlite", _INSTRUCTIONS, version=__version__)
     bounds = StatementLimits(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)
     database = SqliteDatabase(
-        path.absolute(), bounds=bounds, submit=lambda work: current_runtime(server).submit(work, {}), read_only=read_only
+        path.absolute(),
+        bounds=bounds,
+        submit=lambda work: current_runtime(server).submit(work, {}),
+        read_only=read_only,
     )
     if not read_only:
         database.prepare()

@@ -228,7 +228,9 @@ class Skills:
 
     def _hints(self, caller: Caller) -> dict[str, Any]:
         # As in other lists: a result that depends on the caller must not be cached for others.
-        public = self.server.settings.auth is None and not self.server.table.has_hidden and caller.origin.principal is None
+        public = (
+            self.server.settings.auth is None and not self.server.table.has_hidden and caller.origin.principal is None
+        )
         return {"ttl_ms": self.server.settings.cache_ttl_ms, "cache_scope": "public" if public else "private"}
 
     def directory(self, exchange: Exchange, uri: str, cursor: str | None) -> t.ReadResourceDirectoryResult:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.server.tasks.service import Tasks
 
-__all__ = ["find_task", "follow", "relay_directly", "offer_tasks", "state_of", "tasks_of"]
+__all__ = ["find_task", "follow", "offer_tasks", "relay_directly", "state_of", "tasks_of"]
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LATEST = 1e11  # No task is created later, in the year 5138: a greater time in a cursor is not ours.

@@ -19,8 +19,8 @@ from trunkline.connection import Exchange
 from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.protocol.methods import decode_params, requests_to_server
 from trunkline.protocol.request_validation import ValidatedRequest
-from trunkline.server.journal import OpenJournal
 from trunkline.server.dispatch import call_in_middleware
+from trunkline.server.journal import OpenJournal
 from trunkline.server.tasks.exchange import TaskChannel, TaskExchange
 from trunkline.server.tasks.leases import LEFT, Leases
 from trunkline.server.tasks.record import TaskRecord, add_question
