@@ -13,7 +13,7 @@ from tests.store.conftest import shared_redis
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline import Server
 from trunkline.errors import ConfigError, StoreUnavailable
-from trunkline.server.runtime import _stores, has_shared_store, runtime_for
+from trunkline.server.runtime import has_shared_store, runtime_for
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
@@ -94,7 +94,7 @@ async def test_a_store_that_was_closed_is_opened_again(shared_redis: RedisServer
 
 def test_a_server_without_anything_to_store_opens_nothing() -> None:
     server = Server("s", store="redis://127.0.0.1:1/0")
-    assert (has_shared_store(server), has_shared_store(Server("s")), server in _stores) == (True, False, False)
+    assert (has_shared_store(server), has_shared_store(Server("s")), server._process.store) == (True, False, None)
 
 
 async def test_a_run_may_use_another_store_than_the_definition(contents: MemoryContents) -> None:

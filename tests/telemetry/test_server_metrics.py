@@ -151,9 +151,9 @@ async def test_a_server_is_ready_once_its_lifespan_is_entered_and_no_longer_whil
             call = asyncio.ensure_future(client.call_tool("work"))
             await working.wait()
             ready = await get(metrics, "/readyz")
-            metrics = runtime_for(server).metrics
-            assert metrics is not None
-            draining = asyncio.ensure_future(metrics.endpoints[0].drain(10))
+            served = runtime_for(server).metrics
+            assert served is not None
+            draining = asyncio.ensure_future(served.endpoints[0].drain(10))
             await asyncio.sleep(0)
             stopping = await get(metrics, "/readyz")
             finish.set()

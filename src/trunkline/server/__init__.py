@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from trunkline.server.run import run_loop
-    from trunkline.server.runtime import ServerRuntime, current_runtime
     from trunkline.server.server import Server
     from trunkline.server.server_options import ServerOptions
     from trunkline.server.subscriptions import Subscriber
@@ -116,7 +115,6 @@ __all__ = [
     "ServerAuth",
     "ServerOptions",
     "ServerRequest",
-    "ServerRuntime",
     "Session",
     "Subscriber",
     "TaskOptions",
@@ -133,7 +131,6 @@ __all__ = [
     "Validator",
     "VisibilityFilter",
     "compile_schema",
-    "current_runtime",
     "holds_secret",
     "looks_secret",
     "names_secret",
@@ -191,7 +188,6 @@ if not TYPE_CHECKING:
                 "UserMessage",
             ),
             "trunkline.server.run": ("run_loop",),
-            "trunkline.server.runtime": ("ServerRuntime", "current_runtime"),
             "trunkline.server.server": ("Server",),
             "trunkline.server.server_options": ("ServerOptions",),
             "trunkline.server.subscriptions": ("Subscriber",),

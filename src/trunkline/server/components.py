@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
-from weakref import WeakSet
 
 import trunkline.types as t
 from trunkline.protocol.methods import METHODS, Method
@@ -28,6 +27,7 @@ from trunkline.server.options import (
     tool_options,
 )
 from trunkline.server.registry import EMPTY, Definition, Key, RegistrySnapshot
+from trunkline.server.runtime import ProcessState
 from trunkline.server.subscriptions import ChangeNotice
 from trunkline.server.tools import ToolDefinition
 
@@ -73,8 +73,7 @@ class ComponentRegistry:
         self.registry: RegistrySnapshot = EMPTY
         #: What requests are dispatched with.
         self.table: DispatchTable = DispatchTable(self)  # type: ignore[arg-type]
-        #: The runtimes that serve this definition, as it is, or served it before it was replaced.
-        self._runtimes: WeakSet[ServerRuntime] = WeakSet()
+        self._process: ProcessState = ProcessState()
         #: The tools that pages name, functions or names, each with the URI of the page.
         self._app_links: tuple[tuple[Callable[..., Any] | str, str], ...] = ()
         self._apps_checked = False
@@ -401,10 +400,10 @@ class ComponentRegistry:
 
     def _known_runtimes(self) -> list[ServerRuntime]:
         """Return the runtimes of this process that serve this definition, or served it until it was replaced."""
-        if not self._runtimes:
+        if not self._process.runtimes:
             return []
         with self._lock:
-            runtimes = list(self._runtimes)
+            runtimes = list(self._process.runtimes)
         # Those of the process that this one was forked from have clients that are not ours.
         process = os.getpid()
         return [runtime for runtime in runtimes if runtime.process == process]

@@ -129,7 +129,7 @@ class BaseContext:
         return root_server(self._exchange)
 
     @property
-    def runtime(self) -> ServerRuntime:
+    def _runtime(self) -> ServerRuntime:
         """What serves the connection in this event loop: worker threads, timers, the store."""
         from trunkline.server.dispatch import runtime_of
 
@@ -162,7 +162,7 @@ class BaseContext:
     @property
     def lifespan_context(self) -> Any:
         """The value that the server's lifespan yielded."""
-        return self.runtime.lifespan_value(self._server)
+        return self._runtime.lifespan_value(self._server)
 
     @property
     def cancelled(self) -> bool:
@@ -495,7 +495,7 @@ class Context(BaseContext):
         It needs a tool with ``task=`` and a caller with the tasks extension; otherwise the call continues unchanged.
         Pending requests to the caller are answered first; later ones are questions of the task.
         """
-        tasks = self.runtime.tasks
+        tasks = self._runtime.tasks
         return tasks is not None and await tasks.continue_as_task(self._exchange)
 
     # --- using the server --------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakSet, finalize
 
 from msgspec import Struct
 
@@ -53,18 +53,32 @@ if TYPE_CHECKING:
     from trunkline.server.handle_service import HandleService
     from trunkline.server.request_state import StateSeal
     from trunkline.server.server import Server
-    from trunkline.server.tasks.service import Tasks
+    from trunkline.server.tasks.service import TaskRunner, Tasks
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
     from trunkline.store.server_store import ServerStore, StoreOption
     from trunkline.telemetry.requests import RequestTelemetry
 
-__all__ = ["ServerRuntime", "current_runtime", "has_shared_store", "runtime_for", "server_store"]
+__all__ = ["ProcessState", "ServerRuntime", "current_runtime", "has_shared_store", "runtime_for", "server_store"]
 
 log = logging.getLogger("trunkline")
 
-#: The store of each definition in this process; it has an engine for each event loop, or the memory for all.
-_stores: WeakKeyDictionary[Server, ServerStore] = WeakKeyDictionary()
+
+class ProcessState:
+    """What one process has of a definition, whatever the event loop: it outlives the runtimes."""
+
+    __slots__ = ("runners", "running", "runtimes", "store")
+
+    def __init__(self) -> None:
+        """Start with nothing: the first runtime fills it."""
+        #: The runtimes that serve the definition, or served it until it was replaced.
+        self.runtimes: WeakSet[ServerRuntime] = WeakSet()
+        #: Has an engine for each event loop, or the memory for all.
+        self.store: ServerStore | None = None
+        #: Those that run, or ran, tasks of the definition, by name.
+        self.runners: dict[str, TaskRunner] = {}
+        #: Running tasks: without a reference they may be garbage-collected, with the runtime that they use.
+        self.running: set[asyncio.Task[Any]] = set()
 
 
 class ServerRuntime:
@@ -127,7 +141,7 @@ class ServerRuntime:
         self.table: DispatchTable = definition.table
         self.limits: Limits = definition.limits
         with definition._lock:
-            definition._runtimes.add(self)
+            definition._process.runtimes.add(self)
 
     def replace(self, definition: Server, held: HeldLifespans) -> None:
         """Serve the next requests with another definition, of which these lifespans are entered already.
@@ -154,10 +168,10 @@ class ServerRuntime:
     def _keep_state(self, before: Server) -> None:
         """Use the store of the definition before, unless this one names another, or other keys."""
         old, new = before.settings, self.definition.settings
-        state = _stores.get(before) if self._state is None else self._state
+        state = before._process.store if self._state is None else self._state
         if (old.store, old.state_keys) == (new.store, new.state_keys):
             if state is not None:
-                self._state = _stores[self.definition] = state
+                self._state = self.definition._process.store = state
             return
         # The store that was given to this run stays.
         option = None if state is None or state.option == old.store else state.option
@@ -396,18 +410,18 @@ def _serving(server: Server) -> list[ServerRuntime]:
 
 def server_store(server: Server, option: StoreOption = None) -> ServerStore:
     """Return the store of a definition in this process; with an option, of a run that uses another one."""
-    store = _stores.get(server)
+    store = server._process.store
     if store is None or (option is not None and option != store.option):
         from trunkline.store.server_store import ServerStore
 
         chosen = server.settings.store if option is None else option
-        store = _stores[server] = ServerStore(chosen, name=server.name, keys=server.settings.state_keys)
+        store = server._process.store = ServerStore(chosen, name=server.name, keys=server.settings.state_keys)
     return store
 
 
 def has_shared_store(server: Server) -> bool:
     """Return True if other processes may use the store of a definition too: any but the memory of this one."""
-    store = _stores.get(server)
+    store = server._process.store
     return server.settings.store is not None if store is None else store.is_shared
 
 

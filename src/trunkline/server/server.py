@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw, Struct
@@ -29,7 +29,7 @@ from trunkline.protocol.revisions import REVISIONS
 from trunkline.server.components import ComponentRegistry
 from trunkline.server.handlers import make_handlers
 from trunkline.server.listing import Listing
-from trunkline.server.runtime import ServerRuntime, runtime_for
+from trunkline.server.runtime import ServerRuntime, current_runtime, runtime_for
 from trunkline.server.server_options import ServerOptions, ServerSettings, read_options, server_limits
 from trunkline.server.subscriptions import ChangeHub, Subscriber
 from trunkline.service import TaskFactory
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from trunkline.transports.http.server.endpoint import Endpoint
 
 __all__ = ["Server"]
+
+T = TypeVar("T")
 
 
 class Server(ComponentRegistry):
@@ -199,6 +201,14 @@ class Server(ComponentRegistry):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
         """Call a function after some seconds by the server's clock, unless cancelled; needs a running event loop."""
         return Timers(self.settings.clock).after(seconds, callback)
+
+    def run_in_thread(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """Call a blocking function in a worker thread of the running event loop, as sync handlers are called.
+
+        Raises:
+            RuntimeError: the server is not served in this event loop, by itself or as part of another.
+        """
+        return current_runtime(self).submit(partial(function, *args), {})
 
     # --- what a runtime and mounted servers use ----------------------------------------------------------------------
 

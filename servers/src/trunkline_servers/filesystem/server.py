@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from trunkline import __version__
 from trunkline.errors import ResourceNotFound
-from trunkline.server import Context, Server, current_runtime
+from trunkline.server import Context, Server
 from trunkline.types import ReadResourceRequestParams, ResourceContents
 from trunkline_servers.filesystem.folders import add_folder_tools
 from trunkline_servers.filesystem.path_resolver import PathResolver
@@ -47,9 +47,7 @@ def make_server(
         ConfigError: folders are given, and none of them exists.
     """
     allowed, limits = AllowedFolders(folders), limits or FileLimits()
-    worker = FileWorker(
-        allowed, limits=limits, submit=lambda work: current_runtime(server).submit(work, {}), kernel_walk=kernel_walk
-    )
+    worker = FileWorker(allowed, limits=limits, submit=lambda work: server.run_in_thread(work), kernel_walk=kernel_walk)
     subscriptions = FileSubscriptions(worker.resolver, limits=limits, inotify=inotify)
     server = Server(
         "trunkline-filesystem",

@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from trunkline import Server, ToolResult, __version__
 from trunkline.errors import ConfigError, ToolError
-from trunkline.server import current_runtime
 from trunkline.types import GetPromptResult, PromptMessage, TextContent
 from trunkline_servers.sql import (
     MOST_COLUMNS,
@@ -193,7 +192,7 @@ def make_server(
     database = SqliteDatabase(
         path.absolute(),
         bounds=bounds,
-        submit=lambda work: current_runtime(server).submit(work, {}),
+        submit=lambda work: server.run_in_thread(work),
         read_only=read_only,
     )
     if not read_only:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from msgspec import Raw
 
@@ -49,9 +49,8 @@ from trunkline.server.tasks.wire import (
 if TYPE_CHECKING:
     from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
-    from trunkline.store.server_store import ServerStore
 
-__all__ = ["Tasks"]
+__all__ = ["TaskRunner", "Tasks"]
 
 log = logging.getLogger("trunkline")
 
@@ -59,12 +58,13 @@ _NOTIFY_SECONDS = 30.0  # How long a notification waits for a store that cannot 
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
 
 
-class _Runner:
+class TaskRunner:
     """A runner of this process, with the unfinished tasks whose leases it holds."""
 
     __slots__ = ("_loop", "_process", "held", "stopped")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, held: Mapping[str, object]) -> None:
+        """Start to hold tasks in an event loop."""
         self._loop = ref(loop)
         self._process = os.getpid()
         self.held = held
@@ -80,12 +80,6 @@ class _Runner:
         """Whether it has stopped, or its event loop has."""
         loop = self._loop()
         return self.stopped or loop is None or not loop.is_running()
-
-
-#: The runners of this process, by store and name; the next one takes over the tasks of those that have ended.
-_runners: WeakKeyDictionary[ServerStore, dict[str, _Runner]] = WeakKeyDictionary()
-#: Tasks that run in an event loop: without a reference they may be garbage-collected, with all that they use.
-_running: set[asyncio.Task[Any]] = set()
 
 
 class Tasks:
@@ -106,7 +100,7 @@ class Tasks:
         self._others: OtherWorkers
         self._connection: Connection | None = None
         #: What this runner holds; None before the first task, and after the end.
-        self._runner: _Runner | None = None
+        self._runner: TaskRunner | None = None
         #: Background work: taking over tasks, cleaning up.
         self._chores: set[asyncio.Task[None]] = set()
         self._budget = StoreBudget(runtime.limits)
@@ -267,8 +261,7 @@ class Tasks:
 
     def _begin(self, run: Run) -> asyncio.Task[Any]:
         job = asyncio.get_running_loop().create_task(self._perform(run))
-        _running.add(job)
-        job.add_done_callback(_running.discard)
+        self._keep(job)
         run.job = run.exchange.task = job
         return job
 
@@ -527,11 +520,11 @@ class Tasks:
             journal_limits=self.runtime.limits,
         )
         self._others = OtherWorkers(self, self.records, self.settings.lease)
-        runners = _runners.setdefault(state, {})
+        runners = self.server._process.runners
         ended = {name: other for name, other in runners.items() if not other.is_own or other.has_ended}
         for name in ended:
             del runners[name]
-        self._runner = runners[runner] = _Runner(self.runtime.loop, self.records.held)
+        self._runner = runners[runner] = TaskRunner(self.runtime.loop, self.records.held)
         self._others.start({name: list(other.held) for name, other in ended.items() if other.is_own and other.held})
 
     def resume(self, run: Run) -> None:
@@ -544,9 +537,13 @@ class Tasks:
         """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(chore)
         self._chores.add(task)
-        _running.add(task)
-        task.add_done_callback(_running.discard)
+        self._keep(task)
         task.add_done_callback(self._chore_done)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        running = self.server._process.running
+        running.add(task)
+        task.add_done_callback(running.discard)
 
     def _chore_done(self, task: asyncio.Task[None]) -> None:
         self._chores.discard(task)
@@ -585,7 +582,7 @@ class Tasks:
         else:
             runner.stopped = True
 
-    async def _stop(self, runner: _Runner) -> None:
+    async def _stop(self, runner: TaskRunner) -> None:
         """Stop the handlers, and release their tasks once they have cleaned up."""
         others = self._others
         jobs = [run.job for run in self.runs.values() if run.job is not None]
