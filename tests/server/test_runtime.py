@@ -197,17 +197,22 @@ def test_two_event_loops_serve_one_definition_at_once() -> None:
 def test_nothing_is_left_of_an_event_loop_that_has_ended() -> None:
     server = Server("s", tools=[one])
     left: list[weakref.ref[object]] = []
+    workers: list[threading.Thread] = []
 
     async def serve() -> None:
+        before = threading.enumerate()
         async with Client(server) as client:
             await client.call_tool("one")
+            workers.extend(thread for thread in threading.enumerate() if thread not in before)
             runtime = runtime_for(server)
             left.extend([weakref.ref(runtime), weakref.ref(runtime.loop)])
 
     asyncio.run(serve())
     gc.collect()
     assert [each() for each in left] == [None, None]
-    assert not [thread for thread in threading.enumerate() if "trunkline-worker" in thread.name]
+    assert len(workers) == 1
+    workers[0].join(SECONDS)
+    assert not workers[0].is_alive()
 
 
 def test_what_a_definition_stored_in_memory_outlives_the_event_loop() -> None:

@@ -36,24 +36,6 @@ __all__ = ["DispatchTable"]
 class DispatchTable:
     """The handlers of a server's methods, and what is known of them before a request arrives."""
 
-    __slots__ = (
-        "calls_directly",
-        "custom_methods",
-        "fallback_completion",
-        "handlers",
-        "has_hidden",
-        "job_tools",
-        "listing",
-        "middleware",
-        "notification_handlers",
-        "profile",
-        "server",
-        "skills",
-        "stamp",
-        "task_settings",
-        "undeclared",
-    )
-
     listing: Listing
     profile: ServerProfile
     #: The server's name and version, encoded once and added to every result.

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from trunkline.server.handle_service import HandleService
     from trunkline.server.request_state import StateSeal
     from trunkline.server.server import Server
-    from trunkline.server.tasks.service import TaskRunner, Tasks
+    from trunkline.server.tasks.leases import TaskRunner
+    from trunkline.server.tasks.service import Tasks
     from trunkline.server.telemetry import ServerMetrics
     from trunkline.server.worker_pool import WorkerPool
     from trunkline.store.server_store import ServerStore, StoreOption
@@ -83,30 +84,6 @@ class ProcessState:
 
 class ServerRuntime:
     """What serves one definition in one event loop."""
-
-    __slots__ = (
-        "__weakref__",
-        "_handles",
-        "_lifespans",
-        "_pool",
-        "_seal",
-        "_state",
-        "_tasks",
-        "closed",
-        "definition",
-        "draining",
-        "held",
-        "hub",
-        "limits",
-        "loop",
-        "metrics",
-        "process",
-        "retired",
-        "running_handlers",
-        "table",
-        "telemetry",
-        "timers",
-    )
 
     def __init__(self, definition: Server) -> None:
         """Create the runtime of a definition in the running event loop; use ``runtime_for``."""

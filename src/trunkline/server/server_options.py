@@ -79,27 +79,6 @@ class ServerOptions(TypedDict, total=False):
 class ServerSettings:
     """What a server was defined with, apart from what is registered on it."""
 
-    __slots__ = (
-        "announced",
-        "answered",
-        "auth",
-        "cache_ttl_ms",
-        "clock",
-        "experimental",
-        "extension_objects",
-        "extensions",
-        "hierarchy",
-        "http",
-        "info",
-        "masks_errors",
-        "revisions",
-        "state_keys",
-        "store",
-        "strict_arguments",
-        "tasks",
-        "wraps_results",
-    )
-
     def __init__(self, name: str, version: str, options: ServerOptions) -> None:
         """Read the validated options."""
         self.info: t.Implementation = t.Implementation(

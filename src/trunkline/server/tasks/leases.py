@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from weakref import ref
 
 import msgspec
 
@@ -19,7 +21,7 @@ from trunkline.server.tasks.record import TaskRecord, start_again
 from trunkline.server.tasks.records import QUEUE, HeldTask, TaskRecords
 from trunkline.store.interface import Enqueue
 
-__all__ = ["LEFT", "Leases"]
+__all__ = ["LEFT", "Leases", "TaskRunner"]
 
 log = logging.getLogger("trunkline")
 
@@ -33,6 +35,30 @@ _RELEASED_SECONDS = 1e8
 _CLAIM = 64
 #: Leases that are renewed in one step, so that no step blocks the store for long.
 _RENEW = 500
+
+
+class TaskRunner:
+    """A runner of this process, with the unfinished tasks whose leases it holds."""
+
+    __slots__ = ("_loop", "_process", "held", "stopped")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, held: Mapping[str, object]) -> None:
+        """Start to hold tasks in an event loop."""
+        self._loop = ref(loop)
+        self._process = os.getpid()
+        self.held = held
+        self.stopped = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it belongs to this process, not to the one that this process was forked from."""
+        return self._process == os.getpid()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has stopped, or its event loop has."""
+        loop = self._loop()
+        return self.stopped or loop is None or not loop.is_running()
 
 
 class Leases:

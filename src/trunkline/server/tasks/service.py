@@ -12,11 +12,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from msgspec import Raw
 
@@ -34,6 +33,7 @@ from trunkline.server.store_budget import StoreBudget
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tasks.exchange import KeepAlive, TaskExchange, UnconnectedLink
+from trunkline.server.tasks.leases import TaskRunner
 from trunkline.server.tasks.other_workers import OtherWorkers
 from trunkline.server.tasks.record import CallerFacts, Change, TaskRecord, finish, owner_of
 from trunkline.server.tasks.records import TaskLimits, TaskRecords, when_reachable
@@ -50,36 +50,12 @@ if TYPE_CHECKING:
     from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
 
-__all__ = ["TaskRunner", "Tasks"]
+__all__ = ["Tasks"]
 
 log = logging.getLogger("trunkline")
 
 _NOTIFY_SECONDS = 30.0  # How long a notification waits for a store that cannot be reached before its stream ends.
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
-
-
-class TaskRunner:
-    """A runner of this process, with the unfinished tasks whose leases it holds."""
-
-    __slots__ = ("_loop", "_process", "held", "stopped")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, held: Mapping[str, object]) -> None:
-        """Start to hold tasks in an event loop."""
-        self._loop = ref(loop)
-        self._process = os.getpid()
-        self.held = held
-        self.stopped = False
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it runs, or ran, in this process, not in the one that this process was forked from."""
-        return self._process == os.getpid()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has stopped, or its event loop has."""
-        loop = self._loop()
-        return self.stopped or loop is None or not loop.is_running()
 
 
 class Tasks:
@@ -93,7 +69,7 @@ class Tasks:
         self.limits: TaskLimits = settings.limits or TaskLimits()
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
-        #: The runs that hold lifespans.
+        #: Those that hold lifespans.
         self.holders: set[object] = set()
         #: The stored tasks, and the other workers, as one event loop sees them; set by `start`.
         self.records: TaskRecords
@@ -521,11 +497,10 @@ class Tasks:
         )
         self._others = OtherWorkers(self, self.records, self.settings.lease)
         runners = self.server._process.runners
-        ended = {name: other for name, other in runners.items() if not other.is_own or other.has_ended}
-        for name in ended:
-            del runners[name]
+        ended = [name for name, other in runners.items() if not other.is_own or other.has_ended]
+        left = {name: list(other.held) for name in ended if (other := runners.pop(name)).is_own and other.held}
         self._runner = runners[runner] = TaskRunner(self.runtime.loop, self.records.held)
-        self._others.start({name: list(other.held) for name, other in ended.items() if other.is_own and other.held})
+        self._others.start(left)
 
     def resume(self, run: Run) -> None:
         """Run a task that was taken over."""
