@@ -384,8 +384,8 @@ class _Inside(Link):
 def end_threads(server: Server) -> None:
     """End the worker threads of a server; its tasks go on."""
     for runtime in server._served_by():
-        if runtime._pool is not None:
-            runtime._pool.close()
+        if runtime.pool is not None:
+            runtime.pool.close()
 
 
 class _Pipes:

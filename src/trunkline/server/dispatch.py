@@ -161,17 +161,15 @@ class ServerConnection:
         if self.stopping and exchange.method not in _WHILE_STOPPING:
             # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
             return self._rejected(exchange, ErrorReply(-32600, "The server is stopping"))
-        table = self.table
-        admitted = validate_request(exchange, self.session, origin, table.profile)
+        admitted = validate_request(exchange, self.session, origin, self.table.profile)
         if type(admitted) is RejectedRequest:
             return self._rejected(exchange, ErrorReply(admitted.code, admitted.message, admitted.data))
         exchange.admitted = admitted  # type: ignore[assignment]  # an isinstance check of a struct is slower
         if exchange.method == "initialize":
             self._open(exchange.admitted)
-        telemetry = self.runtime.telemetry
-        if telemetry is None:
-            return dispatch(table, exchange)
-        return telemetry.serve(exchange, dispatch, table)
+        if self.runtime.telemetry is None:
+            return dispatch(self.table, exchange)
+        return self.runtime.telemetry.serve(exchange, dispatch, self.table)
 
     def _rejected(self, exchange: Exchange, error: ErrorReply) -> ErrorReply:
         if self.runtime.telemetry is not None:

@@ -80,7 +80,8 @@ class HandlerFunction:
                 kwargs[self.context_name] = Context(self.owner, exchange)
             return await self.function(**kwargs)
         if self._threaded:
-            value = await exchange.connection.service.runtime.submit(self.function, kwargs)  # type: ignore[attr-defined]
+            runtime = exchange.connection.service.runtime  # type: ignore[attr-defined]  # its service is a server's
+            value = await (runtime.pool or runtime.start_pool()).submit(self.function, kwargs)
             return await value if type(value) is CoroutineType else value
         context = self._context(exchange)
         if self.signature.handles:

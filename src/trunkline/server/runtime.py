@@ -104,7 +104,8 @@ class ServerRuntime:
         self._lifespans: dict[Server, Lifespan] = {}
         #: Those in use of definitions that were replaced, and still have running requests.
         self.retired: dict[Server, HeldLifespans] = {}
-        self._pool: WorkerPool | None = None
+        #: The worker threads of sync functions; started by the first call of one.
+        self.pool: WorkerPool | None = None
         self._state: ServerStore | None = None
         self._seal: StateSeal | None = None
         self._handles: HandleService | None = None
@@ -290,15 +291,13 @@ class ServerRuntime:
         self, function: Callable[..., object], kwargs: Mapping[str, object], context: contextvars.Context | None = None
     ) -> asyncio.Future[Any]:
         """Call a sync function in a worker thread and return the future of its result."""
-        pool = self._pool
-        if pool is None:
-            pool = self._start_pool()
-        return pool.submit(function, kwargs, context)
+        return (self.pool or self.start_pool()).submit(function, kwargs, context)
 
-    def _start_pool(self) -> WorkerPool:
+    def start_pool(self) -> WorkerPool:
+        """Create the worker threads, for the first call of a sync function."""
         from trunkline.server.worker_pool import WorkerPool
 
-        self._pool = pool = WorkerPool(self.limits.threads)
+        self.pool = pool = WorkerPool(self.limits.threads)
         finalize(self, pool.close)
         if self.closed:
             pool.close()
@@ -343,8 +342,8 @@ class ServerRuntime:
         self.closed = True
         if self._tasks is not None:
             self._tasks.close()
-        if self._pool is not None:
-            self._pool.close()
+        if self.pool is not None:
+            self.pool.close()
 
     async def aclose(self) -> None:
         """Close, and wait until running tasks are stopped and the store is closed."""
