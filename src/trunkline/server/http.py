@@ -101,13 +101,12 @@ class ServerAcceptor:
 
     __slots__ = ("_create_task", "_held", "_runtime", "_server", "_timers")
 
-    #: Serves the links; found in the event loop of the first one.
-    _runtime: ServerRuntime
-
     def __init__(self, server: Server) -> None:
         """Create the acceptor; lifespans are acquired with the first link."""
         self._server = server
         self._held = False
+        #: Serves the links: that of the event loop of the first one, until ``release``.
+        self._runtime: ServerRuntime = None  # type: ignore[assignment]
         self._timers: Timers | None = None
         self._create_task: TaskFactory | None = None
 
@@ -137,23 +136,27 @@ class ServerAcceptor:
 
     def end_subscriptions(self) -> None:
         """End all subscriptions with a result; called when the endpoint begins to stop."""
-        runtime_for(self._server).begin_drain()
+        self.runtime().begin_drain()
 
     async def drain(self, seconds: float) -> None:
         """Wait, with a timeout, for running tasks that would end with the process."""
-        await runtime_for(self._server).drain(seconds)
+        await self.runtime().drain(seconds)
+
+    def runtime(self) -> ServerRuntime:
+        """Return the runtime of the running event loop, which is kept from now on."""
+        self._runtime = runtime_for(self._server)
+        return self._runtime
 
     async def release(self) -> None:
         """Release the lifespans."""
-        if self._held:
-            self._held, runtime = False, self._runtime
-            del self._runtime
+        runtime, self._held, self._runtime = self._runtime, False, None  # type: ignore[assignment]
+        if runtime is not None:
             await runtime.held.release(self)
 
     def _acquire(self) -> None:
         if not self._held:
             self._server._check_apps()
-            runtime = self._runtime = runtime_for(self._server)
+            runtime = self.runtime()
             runtime.find_telemetry()
             self._held = True
             self._timers = runtime.timers

@@ -127,15 +127,14 @@ class ServerRuntime:
         Open connections, streams and tasks stay; running requests finish with the old definition. What was stored and
         sealed stays valid if both definitions name the same store and keys.
         """
-        before = self.definition
+        before, holders = self.definition, [holder for holder in self.held.holders if not self.is_task(holder)]
         self.retired[before], self.held = self.held, held
         self._use(definition)
         self._keep_state(before)
-        for holder in self.retired[before].holders:
+        for holder in holders:
             if isinstance(holder, Connection) and isinstance(holder.service, ServerConnection):
                 holder.service.table = self.table
-            if not self.is_task(holder):
-                held.add(holder)
+            held.add(holder)
 
     def forget(self, definition: Server) -> None:
         """Forget a definition whose last request has finished, or that is not served after all."""

@@ -171,11 +171,14 @@ class Server(ComponentRegistry):
 
     async def aclose(self) -> None:
         """Stop serving; wait until running tasks of this event loop are stopped and the store is closed."""
-        runtimes, loop = self._served_by(), asyncio.get_running_loop()
+        loop, store = asyncio.get_running_loop(), self._process.store
+        runtimes = [runtime for runtime in self._served_by() if runtime.loop is loop]
         self.close()
         for runtime in runtimes:
-            if runtime.loop is loop:
-                await runtime.aclose()
+            await runtime.aclose()
+        # The runtime that opened it may be gone.
+        if store is not None and all(runtime.state is not store for runtime in runtimes):
+            await store.aclose()
 
     # --- notifications -----------------------------------------------------------------------------------------------
 

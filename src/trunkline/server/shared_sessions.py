@@ -23,7 +23,7 @@ from trunkline.protocol.downgrade import adapt_params
 from trunkline.server.context import wants_level
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.http import ServerAcceptor
-from trunkline.server.runtime import ServerRuntime, runtime_for, server_store
+from trunkline.server.runtime import ServerRuntime, server_store
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream, change_notification
 from trunkline.transports.http.server.shared.facts import SessionIds
 from trunkline.transports.http.server.shared.worker import SharedWorker
@@ -100,7 +100,7 @@ class SharedServerAcceptor(ServerAcceptor):
 
     def announced(self, announcements: list[bytes] | None) -> None:
         """Deliver announcements of other workers to the listen streams of this one."""
-        hub = runtime_for(self._server).hub
+        hub = self.runtime().hub
         if announcements is None:
             for kind in _LISTS:
                 hub.deliver_change((kind, None))
@@ -121,7 +121,7 @@ class SharedServerAcceptor(ServerAcceptor):
 
     async def release(self) -> None:
         """Release the lifespans."""
-        hub = runtime_for(self._server).hub
+        hub = self.runtime().hub
         if hub.relay is self._relay:
             hub.relay = None
         self._relay = None
@@ -136,18 +136,18 @@ class SharedServerAcceptor(ServerAcceptor):
     def start(self) -> None:
         """Announce changes and take over tasks from now on; needs a running event loop."""
         self._attach_relay()
-        if (tasks := runtime_for(self._server).tasks) is not None:
+        if (tasks := self.runtime().tasks) is not None:
             tasks.start()
 
     async def leave(self) -> None:
         """Hand the running tasks over to other workers."""
-        if (tasks := runtime_for(self._server).tasks) is not None:
+        if (tasks := self.runtime().tasks) is not None:
             await tasks.leave()
 
     def _attach_relay(self) -> None:
         if self._relay is None:
             self._relay = _Relay(self._worker, asyncio.get_running_loop())
-        runtime_for(self._server).hub.relay = self._relay
+        self.runtime().hub.relay = self._relay
 
 
 class _Relay:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from weakref import ref
 
 import msgspec
@@ -20,6 +21,9 @@ from trunkline.errors import StoreUnavailable
 from trunkline.server.tasks.record import TaskRecord, start_again
 from trunkline.server.tasks.records import QUEUE, HeldTask, TaskRecords
 from trunkline.store.interface import Enqueue
+
+if TYPE_CHECKING:
+    from trunkline.server.tasks.service import Tasks
 
 __all__ = ["LEFT", "Leases", "TaskRunner"]
 
@@ -40,13 +44,13 @@ _RENEW = 500
 class TaskRunner:
     """A runner of this process, with the unfinished tasks whose leases it holds."""
 
-    __slots__ = ("_loop", "_process", "held", "stopped")
+    __slots__ = ("_process", "_tasks", "held", "stopped")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, held: Mapping[str, object]) -> None:
-        """Start to hold tasks in an event loop."""
-        self._loop = ref(loop)
+    def __init__(self, tasks: Tasks) -> None:
+        """Start to hold the tasks of an event loop."""
+        self._tasks = ref(tasks)
         self._process = os.getpid()
-        self.held = held
+        self.held: Mapping[str, object] = tasks.records.held
         self.stopped = False
 
     @property
@@ -57,8 +61,8 @@ class TaskRunner:
     @property
     def has_ended(self) -> bool:
         """Whether it has stopped, or its event loop has."""
-        loop = self._loop()
-        return self.stopped or loop is None or not loop.is_running()
+        tasks = self._tasks()
+        return self.stopped or tasks is None or not tasks.runtime.loop.is_running()
 
 
 class Leases:

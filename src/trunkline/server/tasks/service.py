@@ -499,7 +499,7 @@ class Tasks:
         runners = self.server._process.runners
         ended = [name for name, other in runners.items() if not other.is_own or other.has_ended]
         left = {name: list(other.held) for name in ended if (other := runners.pop(name)).is_own and other.held}
-        self._runner = runners[runner] = TaskRunner(self.runtime.loop, self.records.held)
+        self._runner = runners[runner] = TaskRunner(self)
         self._others.start(left)
 
     def resume(self, run: Run) -> None:
