@@ -12,6 +12,7 @@ import types
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from tests.server.talk import HANDSHAKE, STATELESS, reach
 from trunkline import Client, Context, Server
 from trunkline.server.replacement import Reloader
-from trunkline.server.runtime import ServerRuntime, current_runtime, runtime_for
+from trunkline.server.runtime import ServerRuntime, current_runtime, runtime_for, server_store
 
 SECONDS = 30
 CHANGED = "notifications/tools/list_changed"
@@ -209,10 +210,13 @@ def test_nothing_is_left_of_an_event_loop_that_has_ended() -> None:
 
     asyncio.run(serve())
     gc.collect()
-    assert [each() for each in left] == [None, None]
+    assert left[0]() is None
+    # Its worker thread ends then, and with it the last reference to the event loop.
     assert len(workers) == 1
     workers[0].join(SECONDS)
     assert not workers[0].is_alive()
+    gc.collect()
+    assert left[1]() is None
 
 
 def test_what_a_definition_stored_in_memory_outlives_the_event_loop() -> None:
@@ -227,6 +231,16 @@ def test_what_a_definition_stored_in_memory_outlives_the_event_loop() -> None:
     asyncio.run(put())
     gc.collect()
     assert asyncio.run(get()) == b"v"
+
+
+async def test_closing_a_server_closes_its_store_also_if_nothing_serves_it_any_more(tmp_path: Path) -> None:
+    server = Server("s", store=tmp_path / "s.db")
+    await runtime_for(server).state.ready()
+    gc.collect()
+    assert server._known_runtimes() == []
+    assert server_store(server).opened is not None
+    await server.aclose()
+    assert server_store(server).opened is None
 
 
 # --- the order of life -----------------------------------------------------------------------------------------------
