@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.server.talk import HANDSHAKE, STATELESS, reach
+from tests.server.tasks.talk import EXTENSION, opened
 from trunkline import Client, Context, Server
 from trunkline.server.replacement import Reloader
 from trunkline.server.runtime import ServerRuntime, current_runtime, runtime_for, server_store
@@ -338,3 +339,38 @@ async def test_a_definition_is_swapped_while_a_call_runs_and_a_stream_is_open() 
         assert len(peer.notices(CHANGED)) == seen
         await reloader.aclose()
         assert "result" in await peer.answer(listening)
+
+
+async def test_a_running_task_goes_on_inside_its_lifespan_when_the_definition_is_swapped() -> None:
+    steps: list[str] = []
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    def version(number: int) -> Server:
+        @asynccontextmanager
+        async def lifespan(_: Server) -> AsyncIterator[None]:
+            yield
+            steps.append(f"exit {number}")
+
+        server = Server("s", lifespan=lifespan)
+
+        @server.tool(task=True)
+        async def work() -> int:
+            entered.set()
+            await release.wait()
+            steps.append(f"done {number}")
+            return number
+
+        return server
+
+    reloader = Reloader(version(1))
+    async with asyncio.timeout(SECONDS), opened(reloader.server, EXTENSION) as peer:
+        id = await peer.start()
+        await entered.wait()
+        await reloader.replace(version(2))
+        await asyncio.sleep(0.01)
+        assert steps == []
+        release.set()
+        assert (await peer.outcome(id))["structuredContent"] == {"result": 1}
+        assert steps == ["done 1", "exit 1"]
+        await reloader.aclose()
+    assert steps == ["done 1", "exit 1", "exit 2"]
