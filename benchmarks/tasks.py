@@ -29,6 +29,7 @@ from msgspec import Raw
 from trunkline import Client, Server
 from trunkline.extensions import TaskLimits, TaskSettings
 from trunkline.protocol.limits import Limits
+from trunkline.server.runtime import runtime_for, server_store
 from trunkline.server.store_budget import StoreBudget
 from trunkline.server.tasks.record import CallerFacts, TaskRecord, finish
 from trunkline.server.tasks.records import TaskRecords
@@ -91,7 +92,7 @@ async def creating(revision: str, engine: str, options: dict[str, Any]) -> None:
         async def create() -> str:
             handle = await client.start_task("task", {"text": "x"})
             # The handler runs in a task of its own, which an event would only make dearer to wait for.
-            while runs := server.tasks.runs:  # type: ignore[union-attr]
+            while runs := runtime_for(server).tasks.runs:  # type: ignore[union-attr]
                 if engine == "memory":
                     await asyncio.sleep(0)
                 else:
@@ -119,7 +120,7 @@ async def fill(path: Path, count: int) -> list[str]:
     result = Raw(msgspec.json.encode({"content": [{"type": "text", "text": "x" * 200}]}))
     ids = [f"task-{number:08d}" for number in range(count)]
     server = Server("bench", store=path)
-    store = await server.state.ready()
+    store = await server_store(server).ready()
     records = TaskRecords(store, runner="bench", now=time.time, limits=LIMITS, budget=StoreBudget(BYTES))
 
     async def write(id: str) -> None:

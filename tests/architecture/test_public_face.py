@@ -237,21 +237,6 @@ RECEIVED = frozenset(
 #: Methods of public classes that only other modules of Trunkline call.
 INTERNAL = frozenset(
     {
-        *(
-            f"{owner}.{method}"
-            for owner in ("Server", "Gateway")
-            for method in (
-                *(
-                    "call_mounted",
-                    "handles",
-                    "notification_received",
-                    "pool",
-                    "seal",
-                    "state",
-                    "timers",
-                ),
-            )
-        ),
         "Endpoint.answer_options",
         "ServerCatalog.is_current",
     }

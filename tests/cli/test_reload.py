@@ -22,7 +22,7 @@ from trunkline import Client, Context, Server
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.reload import ProjectModules, _reload
 from trunkline.cli.targets import load_server
-from trunkline.server.replacement import ReplaceableServer
+from trunkline.server.replacement import Reloader
 
 SERVER = """\
 from trunkline import Server
@@ -450,7 +450,7 @@ async def test_a_verifier_that_needs_a_restart_is_pointed_out(
         return Server("secured", auth=authenticate) if secured else Server("open")
 
     modules._load = load
-    running = ReplaceableServer(load())
+    running = Reloader(load())
     await _reload(running, modules, "main.py")
     await running.aclose()
     assert ("apply after a restart" in capsys.readouterr().err) is secured
@@ -461,7 +461,7 @@ async def test_a_verifier_that_needs_a_restart_is_pointed_out(
 
 async def test_earlier_servers_are_let_go() -> None:
     earlier: list[weakref.ref[Server]] = []
-    running = ReplaceableServer(Server("first"))
+    running = Reloader(Server("first"))
     async with Client(running.server) as client:
         for number in range(10):
             server = Server("next")
@@ -499,7 +499,7 @@ def with_lifespan(name: str, steps: list[str], gate: asyncio.Event | None = None
 
 async def test_a_lifespan_that_is_never_entered_does_not_replace_a_server() -> None:
     steps: list[str] = []
-    running = ReplaceableServer(with_lifespan("one", steps))
+    running = Reloader(with_lifespan("one", steps))
     async with asyncio.timeout(SECONDS), Client(running.server) as client:
         with pytest.raises(TimeoutError):
             await running.replace(with_lifespan("two", steps, asyncio.Event()), seconds=0.01)
@@ -511,7 +511,7 @@ async def test_a_request_that_waits_for_the_old_lifespan_is_served_inside_it() -
     steps: list[str] = []
     gate = asyncio.Event()
     old = Server("old")
-    running = ReplaceableServer(old)
+    running = Reloader(old)
     async with asyncio.timeout(SECONDS), Client(old) as client:
         old.mount(with_lifespan("one", steps, gate))
         call = asyncio.ensure_future(client.call_tool("value"))

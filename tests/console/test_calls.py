@@ -167,7 +167,7 @@ async def test_output_that_breaks_its_schema_is_shown_with_the_problem(tmp_path:
         more: dict[str, Any] = {"structured_content": {"n": "one"}} if b"true" in bytes(params.arguments or b"") else {}
         return t.CallToolResult(content=[t.TextContent(text="one")], **more)
 
-    made.handlers["tools/call"] = answer
+    made.table.handlers["tools/call"] = answer
     async with on_console({"s": made}, tmp_path) as stage, stage.client().listen() as page:
         broken = await page.call("tool", "s/wrong", {"structured": True})
         missing = await page.call("tool", "s/wrong", {"structured": False})

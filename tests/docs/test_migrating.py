@@ -82,7 +82,7 @@ def test_an_argument_of_http_is_kept_until_the_server_is_run() -> None:
         "json_response": True,
         "stateless_http": True,
     }
-    assert Server("moved", **options).http_options == options
+    assert Server("moved", **options).settings.http == options
 
 
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])

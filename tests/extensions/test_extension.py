@@ -353,7 +353,7 @@ async def test_an_extension_that_says_how_it_is_judged_passes(front: str, upstre
         stage.client(front, extensions=[polls()]) as client,
     ):
         await client.list_tools()
-        assert stage.gateway.extensions == {POLLS: {"most": 8}}
+        assert stage.gateway.settings.extensions == {POLLS: {"most": 8}}
         created = await client.request("polls/create", {"question": "Tea?", "options": ["yes"]})
         assert created["question"] == "Tea?"
         assert t.META_SERVER_INFO not in created.get("_meta", {}) or front == "2026-07-28"

@@ -28,7 +28,7 @@ async def test_followers_get_the_changed_lists_once_per_loop_iteration(tmp_path:
     async with on_stage({"a": made, "b": server("two")}, tmp_path) as stage:
         core = stage.gateway.core
         unfollow = core.follow_catalog(told.append)
-        await until(made.hub.listeners)
+        await until(made.subscribers)
         made.add_tool(_nothing, name="three")
         made.add_tool(_nothing, name="four")
         await until(lambda: told)
@@ -44,7 +44,7 @@ async def test_a_list_that_is_the_same_again_is_no_change(tmp_path: Path) -> Non
     made = server("one")
     async with on_stage({"a": made}, tmp_path) as stage:
         stage.gateway.core.follow_catalog(told.append)
-        await until(made.hub.listeners)
+        await until(made.subscribers)
         made.changed("tools")
         await quiet()
     assert told == []
@@ -61,10 +61,10 @@ async def test_a_change_right_after_the_start_is_not_missed(upstream: str, tmp_p
 async def test_what_leads_back_to_the_host_is_not_in_its_catalog(tmp_path: Path) -> None:
     async with on_stage({"a": server("one")}, tmp_path) as stage:
         mirror = server("one", "two")
-        mirror.experimental = {GATEWAYS: {"ids": ["other", stage.gateway.core.id]}}
+        mirror.settings.experimental = {GATEWAYS: {"ids": ["other", stage.gateway.core.id]}}
         await stage.host.add_server("b", mirror)
         await until(lambda: stage.host.status()[1].state == "ready")
         assert list(stage.host.catalog.tools) == ["a/one"]
-        mirror.experimental = {GATEWAYS: {"ids": ["other"]}}
+        mirror.settings.experimental = {GATEWAYS: {"ids": ["other"]}}
         await stage.host.restart("b")
         await until(lambda: len(stage.host.catalog.tools) == 3)

@@ -119,7 +119,9 @@ async def served(server: Server, **options: Any) -> AsyncIterator[tuple[str, Any
         await endpoint.aclose()
         stopping.set()
         await running
-        server.pool.close()
+        from tests.interaction.wire import end_threads
+
+        end_threads(server)
 
 
 class Noting:

@@ -29,7 +29,7 @@ from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.transports.link import Link, Receiver
 
-__all__ = ["Conversation", "Peer", "Wire", "make", "program"]
+__all__ = ["Conversation", "Peer", "Wire", "end_threads", "make", "program"]
 
 PROGRAMS = Path(__file__).parent / "servers"
 INFO = {"name": "raw", "version": "1"}
@@ -378,7 +378,14 @@ class _Inside(Link):
     async def close(self) -> None:
         await self.connection.aclose()
         await self.connection.ended()
-        self.server.pool.close()
+        end_threads(self.server)
+
+
+def end_threads(server: Server) -> None:
+    """End the worker threads of a server; its tasks go on."""
+    for runtime in server._served_by():
+        if runtime.pool is not None:
+            runtime.pool.close()
 
 
 class _Pipes:

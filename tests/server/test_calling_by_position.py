@@ -56,7 +56,7 @@ async def test_a_mounted_tool_with_no_middleware_on_its_way_is_called_directly()
     inner.tool(name="tool")(plain)
     middle.mount(inner, "in")
     outer.mount(middle, "mid")
-    assert outer.calls_directly
+    assert outer.table.calls_directly
     async with Client(outer) as client:
         assert (await client.call_tool("mid_in_tool", {"a": 1})).data == {"a": 1, "b": "x", "c": None}
         seen: list[str] = []

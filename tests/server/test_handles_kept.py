@@ -30,14 +30,15 @@ from tests.server.talk import ERAS, FORMS, STATELESS, accept, again, asked, reac
 from trunkline import BlockingContext, Client, Context, Handle, Limits, Server
 from trunkline.errors import ConfigError, ToolError
 from trunkline.server import BlockingHandle
-from trunkline.server.replacement import ReplaceableServer
+from trunkline.server.replacement import Reloader
+from trunkline.server.runtime import server_store
 
 ELICIT = "elicitation/create"
 
 
 async def stored_handles(server: Server) -> int:
     """Return how many handles are in the store of a server."""
-    return len([name for name in await server.state.store.members("kept") if name.startswith("h:")])
+    return len([name for name in await server_store(server).store.members("kept") if name.startswith("h:")])
 
 
 # --- values that never change ----------------------------------------------------------------------------------------
@@ -380,7 +381,7 @@ async def test_a_value_that_no_longer_matches_its_type_is_not_valid(
 
 
 async def test_values_stay_when_a_server_is_reloaded() -> None:
-    running = ReplaceableServer(shop(first_page))
+    running = Reloader(shop(first_page))
     async with Client(running.server) as client:
         cart, page = await one(client, "create"), await one(client, "first_page")
         await running.replace(shop(next_page))

@@ -44,7 +44,7 @@ def test_an_option_that_a_server_does_not_have_is_rejected_with_a_hint(option: s
 
 def test_http_options_are_stored_for_http() -> None:
     given: dict[str, Any] = {"host": "h", "port": 1, "stateless_http": True, "json_response": True, "sse_path": "/s"}
-    assert Server("s", **given).http_options == given
+    assert Server("s", **given).settings.http == given
 
 
 @pytest.mark.parametrize(

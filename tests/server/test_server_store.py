@@ -13,6 +13,7 @@ from tests.store.conftest import shared_redis
 from tests.store.redis_server import RedisServer, needs_redis
 from trunkline import Server
 from trunkline.errors import ConfigError, StoreUnavailable
+from trunkline.server.runtime import has_shared_store, runtime_for
 from trunkline.store.interface import Store
 from trunkline.store.memory import MemoryContents, MemoryEngine
 from trunkline.store.server_store import ServerStore
@@ -51,10 +52,10 @@ def test_memory_is_one_for_all_event_loops() -> None:
     server = Server("s")
 
     async def write() -> None:
-        await (await server.state.ready()).put("k", b"v", ttl=60)
+        await (await runtime_for(server).state.ready()).put("k", b"v", ttl=60)
 
     async def read() -> bytes | None:
-        value = await (await server.state.ready()).get("k")
+        value = await (await runtime_for(server).state.ready()).get("k")
         await server.aclose()
         return value
 
@@ -93,19 +94,19 @@ async def test_a_store_that_was_closed_is_opened_again(shared_redis: RedisServer
 
 def test_a_server_without_anything_to_store_opens_nothing() -> None:
     server = Server("s", store="redis://127.0.0.1:1/0")
-    assert (server._state, server.has_shared_store, Server("s").has_shared_store) == (None, True, False)
+    assert (has_shared_store(server), has_shared_store(Server("s")), server._process.store) == (True, False, None)
 
 
 async def test_a_run_may_use_another_store_than_the_definition(contents: MemoryContents) -> None:
     server = Server("s", store="redis://127.0.0.1:1/0", state_keys=[OLD])
     engine = MemoryEngine(contents)
     server.asgi(store=engine)
-    assert await server.state.ready() is engine
+    assert await runtime_for(server).state.ready() is engine
 
 
 async def test_an_option_that_is_no_store_is_an_error_at_the_start() -> None:
     with pytest.raises(ConfigError, match="store="):
-        await Server("s", store="http://example.com").state.start()
+        await runtime_for(Server("s", store="http://example.com")).state.start()
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

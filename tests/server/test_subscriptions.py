@@ -10,6 +10,7 @@ from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
 from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.protocol.limits import Limits
+from trunkline.server.runtime import runtime_for
 from trunkline.server.subscriptions import ChangeHub, SubscriptionStream
 
 TOOLS = "notifications/tools/list_changed"
@@ -129,12 +130,13 @@ async def test_a_connection_that_ends_leaves_no_listener() -> None:
     server = making()
     async with reach(server, STATELESS) as peer, reach(server, HANDSHAKE) as other:
         await peer.send("subscriptions/listen", listening(toolsListChanged=True))
+        hub = runtime_for(server).hub
         await peer.notice("notifications/subscriptions/acknowledged")
         await peer.carrier.end()
         await other.carrier.end()
         await other.ended.wait()
         await peer.ended.wait()
-    assert server.hub.listeners() == ()
+    assert hub.listeners() == ()
 
 
 # --- the hub itself --------------------------------------------------------------------------------------------------

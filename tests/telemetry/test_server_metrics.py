@@ -15,7 +15,8 @@ from tests.telemetry.support import free_port, get, over_http, samples, shop
 from trunkline import Client, ConfigError, Server
 from trunkline.errors import RequestFailed
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
-from trunkline.server.replacement import ReplaceableServer
+from trunkline.server.replacement import Reloader
+from trunkline.server.runtime import runtime_for
 
 OLD, NEW = NEWEST_HANDSHAKE.name, NEWEST.name
 ERAS = pytest.mark.parametrize("era", [OLD, NEW], ids=["handshake", "stateless"])
@@ -111,7 +112,7 @@ async def test_a_running_task_has_a_state() -> None:
 
 async def test_a_server_that_takes_over_is_counted_in_the_same_metrics() -> None:
     server, new = shop(), shop()
-    replaceable = ReplaceableServer(server)
+    replaceable = Reloader(server)
     async with over_http(server) as (url, metrics), Client(url, revision=OLD) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
         await replaceable.replace(new, seconds=10)
@@ -150,8 +151,9 @@ async def test_a_server_is_ready_once_its_lifespan_is_entered_and_no_longer_whil
             call = asyncio.ensure_future(client.call_tool("work"))
             await working.wait()
             ready = await get(metrics, "/readyz")
-            assert server.metrics is not None
-            draining = asyncio.ensure_future(server.metrics.endpoints[0].drain(10))
+            served = runtime_for(server).metrics
+            assert served is not None
+            draining = asyncio.ensure_future(served.endpoints[0].drain(10))
             await asyncio.sleep(0)
             stopping = await get(metrics, "/readyz")
             finish.set()

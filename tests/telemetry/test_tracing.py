@@ -200,17 +200,21 @@ def test_a_gateway_without_opentelemetry_passes_the_context_on_but_no_baggage(tm
 def test_a_redis_store_alone_does_not_make_spans(setup: str, traced: bool) -> None:
     """redis-py loads the API of OpenTelemetry if it is installed; every call would pay for spans that are dropped."""
     program = f"""
+import asyncio
 import sys
 from trunkline import Server
+from trunkline.server.runtime import runtime_for
 from trunkline.store.open import open_store
 open_store("redis://127.0.0.1:1/0", name="x")
 assert "opentelemetry.trace" in sys.modules
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 {setup}
-server = Server("s")
-server._find_telemetry()
-print(server.telemetry is not None)
+async def look():
+    runtime = runtime_for(Server("s"))
+    runtime.find_telemetry()
+    print(runtime.telemetry is not None)
+asyncio.run(look())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.strip() == str(traced), done.stderr

@@ -138,7 +138,7 @@ class Context:
     @property
     def lifespan_context(self) -> Any:
         """The value that the server's lifespan yielded; an empty dictionary if there is none."""
-        value = self.own.server.lifespan_value
+        value = self.own.lifespan_context
         return {} if value is None else value
 
     @property

@@ -173,8 +173,8 @@ class Server:
         self._rename(version=value or "")
 
     def _rename(self, **changes: str) -> None:
-        info = msgspec.structs.replace(self.server.info, **changes)
-        self.server.info, self.server.stamp = info, msgspec.Raw(msgspec.json.encode(info))
+        info = msgspec.structs.replace(self.server.settings.info, **changes)
+        self.server.settings.info, self.server.table.stamp = info, msgspec.Raw(msgspec.json.encode(info))
 
     @property
     def instructions(self) -> str | None:
@@ -356,7 +356,7 @@ class Server:
 
     def get_capabilities(self, notification_options: Any = None, experimental_capabilities: Any = None) -> Any:
         """Return what the server declares."""
-        declared = self.server.capabilities(NEWEST_HANDSHAKE)
+        declared = self.server.table.capabilities(NEWEST_HANDSHAKE)
         return model_class("ServerCapabilities").model_validate(
             {**declared, **({"experimental": experimental_capabilities} if experimental_capabilities else {})}
         )
@@ -365,7 +365,7 @@ class Server:
         self, notification_options: Any = None, experimental_capabilities: Any = None, **_: Any
     ) -> InitializationOptions:
         """Return what the server says about itself in the handshake."""
-        info = self.server.info
+        info = self.server.settings.info
         declared = self.get_capabilities(experimental_capabilities=experimental_capabilities)
         return InitializationOptions(
             server_name=info.name, server_version=info.version, capabilities=declared, instructions=self.instructions
@@ -387,7 +387,7 @@ class Server:
         self._rename(name=options.server_name, version=options.server_version or self.version)
         self.server.instructions = options.instructions or self.server.instructions
         experimental = to_plain(options.capabilities or {}).get("experimental")
-        self.server.experimental = experimental or self.server.experimental
+        self.server.settings.experimental = experimental or self.server.settings.experimental
 
     def streamable_http_app(self, **options: Any) -> Any:
         """Return the application of the newer HTTP transports."""

@@ -138,7 +138,7 @@ class ForeignServer:
             "scopes": component.scopes or None,
         }
         if "ui" in (component.meta or {}) or component.key.startswith("ui://"):
-            self.server.extensions = {**self.server.extensions, Apps.identifier: {}}
+            self.server.settings.extensions = {**self.server.settings.extensions, Apps.identifier: {}}
         if isinstance(component, Tool):
             self.tools[component.name] = component
             self._add_tool(component, options)

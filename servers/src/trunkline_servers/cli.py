@@ -52,7 +52,7 @@ class CommandOptions(Struct, frozen=True):
             run_loop(server.run_async())
             return
         auth, path = self.auth(), self.path or "/mcp"
-        if auth is None and server.auth is None:
+        if auth is None and server.settings.auth is None:
             self._check_open(self.address)
         if self.read_scope or self.write_scope:
             server.require_scopes(read=self.read_scope or (), write=self.write_scope or ())

@@ -10,6 +10,7 @@ import pytest
 from servers.tests.everything.support import HANDSHAKE, STATELESS, Heard, call, connected, settle
 from trunkline import Client, Server, ToolError
 from trunkline.client.changes import Change
+from trunkline.server.runtime import runtime_for
 from trunkline.testing import FakeClock
 from trunkline_servers.everything import make_server
 from trunkline_servers.everything.notification_tools import CUSTOM_METHOD, CUSTOM_NOTIFICATION, NOTE_URI
@@ -72,7 +73,7 @@ async def test_a_timer_ends_with_its_session(tool: str) -> None:
     async with connected(HANDSHAKE, server) as other:
         async with connected(HANDSHAKE, server) as client:
             await call(client, tool)
-            state = server.lifespan_value
+            state = runtime_for(server).lifespan_value()
             running = len(state.logging) + len(state.updates)
         await other.ping()
         clock.advance(5)
@@ -84,7 +85,7 @@ async def test_timers_end_with_the_last_connection() -> None:
     async with connected(HANDSHAKE, server) as client:
         await call(client, "toggle-simulated-logging")
         await call(client, "toggle-subscriber-updates")
-        state = server.lifespan_value
+        state = runtime_for(server).lifespan_value()
     await settle(lambda: not state.logging and not state.updates)
     assert (len(state.logging) + len(state.updates)) == 0
 
@@ -141,7 +142,7 @@ async def test_listeners_without_a_session_get_simulated_updates_until_the_last_
             second = await anext(changes)
         await client.list_prompts()
         clock.advance(5)
-        running = len(server.lifespan_value.updates)
+        running = len(runtime_for(server).lifespan_value().updates)
     assert first == second == Change("resource", "demo://resource/dynamic/text/1")
     assert running == 0
 

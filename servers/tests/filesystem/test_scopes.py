@@ -16,7 +16,7 @@ TOKENS = StaticTokens({"reader": {"subject": "reader", "scopes": "read"}, "none"
 
 def served(folder: Path) -> Server:
     server = make_server([folder])
-    server.auth = TOKENS
+    server.settings.auth = TOKENS
     server.require_scopes(read="read", write="write")
     return server
 

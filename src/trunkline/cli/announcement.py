@@ -42,12 +42,12 @@ def announce_http(server: Server, url: str) -> None:
 
 def _credentials(server: Server) -> str:
     """Return the option with which a command calls a protected server: a token or a key, unless it names a login."""
-    if server.auth is None or getattr(server.auth, "authorization_servers", None):
+    if server.settings.auth is None or getattr(server.settings.auth, "authorization_servers", None):
         return ""
     from trunkline.auth.static_tokens import ApiKeys
 
-    if isinstance(server.auth, ApiKeys):
-        return f" --header {shlex.quote(f'{server.auth.header}: KEY')}"
+    if isinstance(server.settings.auth, ApiKeys):
+        return f" --header {shlex.quote(f'{server.settings.auth.header}: KEY')}"
     return " --token TOKEN"
 
 

@@ -28,7 +28,7 @@ from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.ui.output import one_line, print_notice
 
 if TYPE_CHECKING:
-    from trunkline.server.replacement import ListChange, ReplaceableServer
+    from trunkline.server.replacement import ListChange, Reloader
     from trunkline.server.server import Server
 
 __all__ = ["ProjectModules", "ReloadListener", "load_first", "reason_of", "run_reloading", "watch"]
@@ -234,9 +234,9 @@ def load_first(modules: ProjectModules) -> tuple[Server, _Stamps]:
 async def _run(
     server: Server, modules: ProjectModules, known: _Stamps, run: Callable[[Server], Awaitable[None]]
 ) -> None:
-    from trunkline.server.replacement import ReplaceableServer
+    from trunkline.server.replacement import Reloader
 
-    running = ReplaceableServer(server)
+    running = Reloader(server)
     try:
         async with watch(running, modules, known):
             await run(server)
@@ -250,7 +250,7 @@ def _ignore(sentence: str, traceback: str | None) -> None:
 
 @asynccontextmanager
 async def watch(
-    running: ReplaceableServer, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener = _ignore
+    running: Reloader, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener = _ignore
 ) -> AsyncIterator[None]:
     """Replace a server whenever its files change, while the context is active."""
     watching = asyncio.get_running_loop().create_task(_watch(running, modules, known, on_reload))
@@ -268,9 +268,7 @@ def _report_failure(watching: asyncio.Task[None]) -> None:
         print_notice(f"changes are no longer reloaded: {type(error).__name__}: {one_line(str(error))}")
 
 
-async def _watch(
-    running: ReplaceableServer, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener
-) -> None:
+async def _watch(running: Reloader, modules: ProjectModules, known: _Stamps, on_reload: ReloadListener) -> None:
     interval = _INTERVAL
     while True:
         await asyncio.sleep(interval)
@@ -293,9 +291,7 @@ async def _watch(
         known = {path: now.get(path, stamp) for path, stamp in after.items()}
 
 
-async def _reload(
-    running: ReplaceableServer, modules: ProjectModules, what: str, on_reload: ReloadListener = _ignore
-) -> None:
+async def _reload(running: Reloader, modules: ProjectModules, what: str, on_reload: ReloadListener = _ignore) -> None:
     """Execute the modules and replace the server; on a failure, print it and keep the server."""
     import linecache
 
@@ -325,7 +321,7 @@ async def _reload(
         print_notice(sentence)
         on_reload(sentence, None)
         # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.
-        if before.auth != server.auth or before.http_options != server.http_options:
+        if before.settings.auth != server.settings.auth or before.settings.http != server.settings.http:
             print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
 
 

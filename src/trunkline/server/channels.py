@@ -21,7 +21,7 @@ from trunkline.protocol.channel import Channel, Question, RequestToClient
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature
-from trunkline.server.dispatch import root_server
+from trunkline.server.dispatch import runtime_of
 from trunkline.server.journal import OpenJournal, default_key, make_question
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal, request_digest
 
@@ -48,11 +48,11 @@ def channel_for(exchange: Exchange) -> Channel:
     channel = exchange.channel
     if channel is None:
         # The server of the connection resumes the call, so it seals the state, also for a server mounted in it.
-        root = root_server(exchange)
+        runtime = runtime_of(exchange)
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            channel = InputRequiredChannel(exchange, root.seal, root.limits)
+            channel = InputRequiredChannel(exchange, runtime.seal, runtime.limits)
         else:
-            channel = LiveChannel(exchange, root.limits)
+            channel = LiveChannel(exchange, runtime.limits)
         exchange.channel = channel
     return channel
 
@@ -66,12 +66,12 @@ async def resume_call(exchange: Exchange) -> None:
     """
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         return
-    root, text = root_server(exchange), exchange.admitted.params.request_state
+    runtime, text = runtime_of(exchange), exchange.admitted.params.request_state
     binding = state = None
     if text is not None:
         binding = _state_binding(exchange)
-        state = await root.seal.open(text, binding=binding)
-    exchange.channel = InputRequiredChannel(exchange, root.seal, root.limits, state=state, binding=binding)
+        state = await runtime.seal.open(text, binding=binding)
+    exchange.channel = InputRequiredChannel(exchange, runtime.seal, runtime.limits, state=state, binding=binding)
 
 
 class JournalChannel(Channel):
@@ -272,7 +272,7 @@ async def call_function(function: Callable[..., object], args: tuple[object, ...
 
 def _request_metrics(exchange: Exchange) -> RequestMetrics | None:
     """Return the metrics of the server that serves a request; None if it has none."""
-    metrics = root_server(exchange).metrics
+    metrics = runtime_of(exchange).metrics
     return None if metrics is None else metrics.requests
 
 

@@ -7,6 +7,7 @@ unless the server's ``on_duplicate`` option allows it.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 import trunkline.types as t
 from trunkline.protocol.methods import METHODS, Method
 from trunkline.protocol.revisions import ALL_REVISIONS
+from trunkline.server.dispatch_table import DispatchTable
 from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.options import (
     PromptKeywords,
@@ -25,17 +27,17 @@ from trunkline.server.options import (
     tool_options,
 )
 from trunkline.server.registry import EMPTY, Definition, Key, RegistrySnapshot
-from trunkline.server.subscriptions import ChangeHub
+from trunkline.server.runtime import ProcessState
+from trunkline.server.subscriptions import ChangeNotice
 from trunkline.server.tools import ToolDefinition
 
 # Prompts, resources, completions and mounts are imported when the first is registered: most servers only have tools.
 if TYPE_CHECKING:
-    import os
-
     from trunkline.server.app_options import AppKeywords, PageSource
     from trunkline.server.registry import Mount
     from trunkline.server.resources import ResourceDefinition
     from trunkline.server.results import ResourceValue
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.scopes import ScopePolicy
     from trunkline.server.skill_options import SkillDefinition, SkillService
 
@@ -69,12 +71,9 @@ class ComponentRegistry:
         self._lock = threading.RLock()
         #: Everything offered now, including mounted servers.
         self.registry: RegistrySnapshot = EMPTY
-        self.hub: ChangeHub = ChangeHub()
-        self.custom_methods: dict[str, tuple[Method, HandlerFunction]] = {}
-        self.notification_handlers: dict[str, Callable[..., Any]] = {}
-        self.fallback_completion: HandlerFunction | None = None
-        #: Serves skills; created on first use.
-        self.skills: SkillService | None = None
+        #: What requests are dispatched with.
+        self.table: DispatchTable = DispatchTable(self)  # type: ignore[arg-type]
+        self._process: ProcessState = ProcessState()
         #: The tools that pages name, functions or names, each with the URI of the page.
         self._app_links: tuple[tuple[Callable[..., Any] | str, str], ...] = ()
         self._apps_checked = False
@@ -201,12 +200,12 @@ class ComponentRegistry:
 
     def _use_skills(self) -> SkillService:
         """Return the skill service, created on first use."""
-        if self.skills is None:
+        if self.table.skills is None:
             from trunkline.server.skill_options import load_skills
 
-            self.skills = load_skills(self)  # type: ignore[arg-type]
+            self.table.skills = load_skills(self)  # type: ignore[arg-type]
             self._refresh_all()
-        return self.skills
+        return self.table.skills
 
     def _replace_skills(self, removed: Collection[str], added: Mapping[str, SkillDefinition]) -> None:
         """Register changed skills; clients are notified.
@@ -239,7 +238,7 @@ class ComponentRegistry:
 
         add_page(self, uri, page, options)  # type: ignore[arg-type]
 
-    def put_page(self, uri: str, definition: ResourceDefinition, tools: Sequence[Callable[..., Any] | str]) -> None:
+    def _put_page(self, uri: str, definition: ResourceDefinition, tools: Sequence[Callable[..., Any] | str]) -> None:
         """Add a page and link its tools: the registered ones now, the others when they are registered."""
         with self._lock:
             links, self._app_links = self._app_links, (*self._app_links, *((tool, uri) for tool in tools))
@@ -253,7 +252,7 @@ class ComponentRegistry:
                 raise
             if changed:
                 self._change(self._own.replacing_tools(changed))
-                self.hub.notify_change(("tools", None))
+                self._notify_change(("tools", None))
 
     def _linked(self, tool: ToolDefinition) -> ToolDefinition:
         """Return a tool linked to the page that names it; the same tool if none does."""
@@ -265,7 +264,7 @@ class ComponentRegistry:
                 tool = tool if app == tool.app else tool.with_app(app)
         return tool
 
-    def check_apps(self) -> None:
+    def _check_apps(self) -> None:
         """Check, before the first connection, that the pages named by tools and the tools named by pages exist.
 
         Raises:
@@ -277,7 +276,7 @@ class ComponentRegistry:
 
         check_links(self._own, self._app_links)
         for mount in self._mounts:
-            mount.server.check_apps()
+            mount.server._check_apps()
         self._apps_checked = True
 
     # --- completion and custom methods -------------------------------------------------------------------------------
@@ -308,7 +307,7 @@ class ComponentRegistry:
         return register
 
     def _set_fallback_completion(self, function: F) -> F:
-        self.fallback_completion = HandlerFunction(function, owner=self, what="the fallback completion")  # type: ignore[arg-type]
+        self.table.fallback_completion = HandlerFunction(function, owner=self, what="the fallback completion")  # type: ignore[arg-type]
         self._refresh()
         return function
 
@@ -316,12 +315,12 @@ class ComponentRegistry:
         """Register a custom method, such as ``acme/reindex``; the function's parameters are the members of params."""
 
         def register(function: F) -> F:
-            if name in self.custom_methods or any(row.name == name for row in METHODS):
+            if name in self.table.custom_methods or any(row.name == name for row in METHODS):
                 raise ValueError(f"method {name!r} exists already; choose another name")
             row = Method(
                 name=name, kind="request", to_server=ALL_REVISIONS, params=t.RequestParams, result=dict[str, Any]
             )
-            self.custom_methods[name] = (row, HandlerFunction(function, owner=self, what=f"method {name!r}"))  # type: ignore[arg-type]
+            self.table.custom_methods[name] = (row, HandlerFunction(function, owner=self, what=f"method {name!r}"))  # type: ignore[arg-type]
             self._methods_changed()
             return function
 
@@ -331,7 +330,7 @@ class ComponentRegistry:
         """Register a handler for a notification, such as ``notifications/roots/list_changed`` or a custom one."""
 
         def register(function: F) -> F:
-            self.notification_handlers[name] = function
+            self.table.notification_handlers[name] = function
             return function
 
         return register
@@ -385,10 +384,30 @@ class ComponentRegistry:
     def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
         """Notify clients that a list, or the resource with this URI, has changed."""
         notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
-        self.hub.notify_change(notice)
+        self._notify_change(notice)
         for parent in self._parents:
             for name in parent._names_of(self, what):
                 parent.changed(name)
+
+    def _notify_change(self, notice: ChangeNotice) -> None:
+        """Notify the clients of every runtime, whatever its event loop; may be called from any thread."""
+        logs: set[object] = set()
+        for runtime in self._served_by():
+            runtime.hub.notify_change(notice, logs)
+
+    def _served_by(self) -> list[ServerRuntime]:
+        """Return the runtimes that serve this definition now."""
+        return [runtime for runtime in self._known_runtimes() if runtime.definition is self]
+
+    def _known_runtimes(self) -> list[ServerRuntime]:
+        """Return the runtimes of this process that serve this definition, or served it until it was replaced."""
+        if not self._process.runtimes:
+            return []
+        with self._lock:
+            runtimes = list(self._process.runtimes)
+        # Those of the process that this one was forked from have clients that are not ours.
+        process = os.getpid()
+        return [runtime for runtime in runtimes if runtime.process == process]
 
     def _names_of(self, child: ComponentRegistry, what: str) -> list[str]:
         """Return the names that a change of a mounted server has here; it may be mounted more than once."""
@@ -439,7 +458,7 @@ class ComponentRegistry:
         for kind in dict.fromkeys(
             listed for table, listed in _TABLE_LISTS if _differ(getattr(before, table), getattr(registry, table))
         ):
-            self.hub.notify_change((kind, None))
+            self._notify_change((kind, None))
 
     def _flat(self, own: RegistrySnapshot, mounts: tuple[Mount, ...]) -> RegistrySnapshot:
         flat = own

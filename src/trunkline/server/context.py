@@ -23,6 +23,7 @@ from trunkline.server.scopes import check_scopes
 if TYPE_CHECKING:
     from trunkline.server.client_requests import ElicitationResult, ModelChoice, RunAsTask, SamplingResult
     from trunkline.server.handles import Handle
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput, JsonObject
 
@@ -128,6 +129,13 @@ class BaseContext:
         return root_server(self._exchange)
 
     @property
+    def _runtime(self) -> ServerRuntime:
+        """What serves the connection in this event loop: worker threads, timers, the store."""
+        from trunkline.server.dispatch import runtime_of
+
+        return runtime_of(self._exchange)
+
+    @property
     def can_ask(self) -> bool:
         """Whether the handler may send requests to the caller: those of tools, prompts and resources may."""
         return self._exchange.admitted.row.input_required
@@ -149,12 +157,12 @@ class BaseContext:
         Raises:
             InsufficientScope: it lacks one; over HTTP the client is asked for a token that has them.
         """
-        check_scopes(self._exchange, scopes, self.root_server.hierarchy)
+        check_scopes(self._exchange, scopes, self.root_server.settings.hierarchy)
 
     @property
     def lifespan_context(self) -> Any:
         """The value that the server's lifespan yielded."""
-        return self._server.lifespan_value
+        return self._runtime.lifespan_value(self._server)
 
     @property
     def cancelled(self) -> bool:
@@ -487,7 +495,7 @@ class Context(BaseContext):
         It needs a tool with ``task=`` and a caller with the tasks extension; otherwise the call continues unchanged.
         Pending requests to the caller are answered first; later ones are questions of the task.
         """
-        tasks = self.root_server.tasks
+        tasks = self._runtime.tasks
         return tasks is not None and await tasks.continue_as_task(self._exchange)
 
     # --- using the server --------------------------------------------------------------------------------------------
@@ -535,4 +543,6 @@ class Context(BaseContext):
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
         """Read a resource of this server."""
-        return (await self._server.read(self._exchange, uri)).contents
+        from trunkline.server.handlers import read_resource
+
+        return (await read_resource(self._server, self._exchange, t.ReadResourceRequestParams(uri=uri))).contents

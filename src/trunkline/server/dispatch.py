@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -43,6 +43,9 @@ from trunkline.service import ErrorReply
 from trunkline.types import RequestParams
 
 if TYPE_CHECKING:
+    from trunkline.server.dispatch_table import DispatchTable
+    from trunkline.server.registry import Definition
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput
 
@@ -51,14 +54,20 @@ __all__ = [
     "Middleware",
     "ServerConnection",
     "ServerRequest",
+    "call_in_middleware",
+    "call_mounted",
     "check_middleware_result",
     "dispatch",
     "error_for_caller",
     "root_server",
+    "runtime_of",
     "wrap_middleware",
 ]
 
 log = logging.getLogger("trunkline")
+
+T = TypeVar("T")
+P = TypeVar("P", bound=t.RequestParams)
 
 #: The methods that are served while the server stops: ``ping``, and the methods of the tasks that it waits for.
 _WHILE_STOPPING = frozenset({"ping", "tasks/get", "tasks/result", "tasks/update", "tasks/cancel"})
@@ -132,12 +141,13 @@ def check_middleware_result(result: object, method: str) -> None:
 class ServerConnection:
     """The service of one connection to a server."""
 
-    __slots__ = ("__weakref__", "_declared", "_profile", "connection", "server", "session", "stopping")
+    __slots__ = ("__weakref__", "_declared", "connection", "runtime", "session", "stopping", "table")
 
-    def __init__(self, server: Server, session: Session | None = None) -> None:
+    def __init__(self, runtime: ServerRuntime, session: Session | None = None) -> None:
         """Serve a connection, within a session that another connection opened, if one is given."""
-        self.server: Server = server
-        self._profile = server.profile
+        self.runtime: ServerRuntime = runtime
+        #: That of the definition; the runtime replaces it with the definition.
+        self.table: DispatchTable = runtime.table
         self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
@@ -151,21 +161,25 @@ class ServerConnection:
         if self.stopping and exchange.method not in _WHILE_STOPPING:
             # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
             return self._rejected(exchange, ErrorReply(-32600, "The server is stopping"))
-        admitted = validate_request(exchange, self.session, origin, self._profile)
+        admitted = validate_request(exchange, self.session, origin, self.table.profile)
         if type(admitted) is RejectedRequest:
             return self._rejected(exchange, ErrorReply(admitted.code, admitted.message, admitted.data))
         exchange.admitted = admitted  # type: ignore[assignment]  # an isinstance check of a struct is slower
         if exchange.method == "initialize":
             self._open(exchange.admitted)
-        server = self.server
-        if server.telemetry is None:
-            return dispatch(server, exchange)
-        return server.telemetry.serve(exchange, dispatch, server)
+        if self.runtime.telemetry is None:
+            return dispatch(self.table, exchange)
+        return self.runtime.telemetry.serve(exchange, dispatch, self.table)
 
     def _rejected(self, exchange: Exchange, error: ErrorReply) -> ErrorReply:
-        if self.server.telemetry is not None:
-            self.server.telemetry.rejected(exchange.method, error.code)
+        if self.runtime.telemetry is not None:
+            self.runtime.telemetry.rejected(exchange.method, error.code)
         return error
+
+    @property
+    def server(self) -> Server:
+        """The definition that serves the next request."""
+        return self.table.server
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         """Handle a notification; unknown ones are ignored."""
@@ -173,7 +187,7 @@ class ServerConnection:
             if self.session is not None:
                 self.session.ready()
             return
-        self.server.notification_received(event, origin, self.session)
+        self.server._notification_received(event, origin, self.session, self.runtime.running_handlers)
 
     def accepts_batches(self) -> bool:
         """Return whether the session's revision has batches."""
@@ -185,12 +199,7 @@ class ServerConnection:
         for exchange in tuple(exchanges.values()):
             if hasattr(exchange, "admitted") and exchange.admitted.row.stream and exchange.task is not None:
                 exchange.task.cancel()
-        self.server.hub.detach(self)
-
-    def replace_server(self, server: Server) -> None:
-        """Serve the next requests with another server; the session stays open."""
-        self.server = server
-        self._profile = server.profile
+        self.runtime.hub.detach(self)
 
     # --- as a listener of the change hub -----------------------------------------------------------------------------
 
@@ -242,15 +251,15 @@ class ServerConnection:
 
     def _open(self, admitted: ValidatedRequest) -> None:
         self.session = admitted.caller.session
-        self._declared = tuple(self.server.capabilities(admitted.caller.revision))
-        self.server.hub.attach(self)
+        self._declared = tuple(self.table.capabilities(admitted.caller.revision))
+        self.runtime.hub.attach(self)
 
 
-async def dispatch(server: Server, exchange: Exchange) -> Any:
+async def dispatch(table: DispatchTable, exchange: Exchange) -> Any:
     """Serve one validated request and return its result, adapted to the caller's revision."""
     admitted = exchange.admitted
     params = admitted.params
-    if exchange.method in server.undeclared:
+    if exchange.method in table.undeclared:
         needed = capability_needed(admitted.row, admitted.caller.revision)
         raise MethodNotFound(
             f"Method not found: {exchange.method} (this server did not declare {needed})",
@@ -260,12 +269,12 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         from trunkline.server.channels import resume_call
 
         await resume_call(exchange)
-    route = server.handlers[exchange.method]
+    route = table.handlers[exchange.method]
     try:
-        if server.calls_directly:
+        if table.calls_directly:
             result = await route(exchange, params)
         else:
-            result = await server.call_in_middleware(exchange, params, route)
+            result = await call_in_middleware(table, exchange, params, route)
     except asyncio.CancelledError:
         if not _awaits_input(exchange):
             raise
@@ -289,7 +298,35 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         if exchange.channel is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
             result = await exchange.channel.input_required()
-    return adapt_result(result, admitted.caller.revision, server.stamp)
+    return adapt_result(result, admitted.caller.revision, table.stamp)
+
+
+async def call_in_middleware(table: DispatchTable, exchange: Exchange, params: P, route: Callable[..., Any]) -> Any:
+    """Run a handler inside the middleware, once the lifespans have been entered."""
+    await runtime_of(exchange).enter_lifespans(table.server, exchange.connection.holder)
+    if not table.middleware:
+        return await route(exchange, params)
+    result = await _run_middleware([table.server], exchange, params, lambda given: route(exchange, given))
+    if exchange.method not in table.custom_methods:
+        check_middleware_result(result, exchange.method)
+    return result
+
+
+async def call_mounted(definition: Definition, exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]) -> T:
+    """Run a mounted definition inside the middleware of the servers it was mounted with."""
+    result: T = await _run_middleware(definition.mounted_by, exchange, params, last)
+    check_middleware_result(result, exchange.method)
+    return result
+
+
+async def _run_middleware(
+    servers: Sequence[Server], exchange: Exchange, params: P, last: Callable[[P], Awaitable[Any]]
+) -> Any:
+    async def handle(request: ServerRequest) -> Any:
+        return await last(request.params)
+
+    chain = wrap_middleware([function for server in servers for function in server.table.middleware], handle)
+    return await chain(ServerRequest(exchange.method, params, Context(servers[-1], exchange)))
 
 
 def error_for_caller(error: Exception, caller: Caller) -> Exception:
@@ -314,6 +351,13 @@ def _raise_with_traceback(exchange: Exchange, error: Exception) -> None:
 def _awaits_input(exchange: Exchange) -> bool:
     """Return whether the handler was cancelled to send its requests; one that ends before needs no input."""
     return exchange.channel is not None and exchange.channel.interrupted and exchange.open
+
+
+def runtime_of(exchange: Exchange) -> ServerRuntime:
+    """Return the runtime that serves the connection of a request."""
+    service = exchange.connection.service
+    assert isinstance(service, ServerConnection)
+    return service.runtime
 
 
 def root_server(exchange: Exchange) -> Server:

@@ -29,7 +29,7 @@ def register_extension(server: Server, extension: Extension) -> None:
         ValueError: a method exists already.
     """
     for each in extension.methods.values():
-        if each.name in server.custom_methods or any(row.name == each.name for row in METHODS):
+        if each.name in server.table.custom_methods or any(row.name == each.name for row in METHODS):
             raise ValueError(f"extension {extension.id!r}: the method {each.name!r} exists already")
         if each.function is None:
             continue
@@ -42,10 +42,10 @@ def register_extension(server: Server, extension: Extension) -> None:
             extension=extension.id if each.needs_client else None,
         )
         what = f"method {each.name!r} of {extension.id}"
-        server.custom_methods[each.name] = (row, HandlerFunction(each.function, owner=server, what=what))
+        server.table.custom_methods[each.name] = (row, HandlerFunction(each.function, owner=server, what=what))
     for notification in extension.notifications.values():
         if notification.receiver == "server" and notification.function is not None:
-            server.notification_handlers[notification.name] = _notification_handler(extension, notification)
+            server.table.notification_handlers[notification.name] = _notification_handler(extension, notification)
 
 
 def _notification_handler(extension: Extension, notification: ExtensionNotification) -> Callable[..., Any]:
@@ -72,6 +72,6 @@ def may_notify(server: Server, caller: Caller, method: str) -> bool:
     """Return True if a custom notification may be sent to a client: one of an extension needs its declaration."""
     return all(
         declared_extension(caller.capabilities, each.id) is not None
-        for each in server.extension_objects
+        for each in server.settings.extension_objects
         if method in each.notifications
     )

@@ -26,7 +26,7 @@ from trunkline.errors import HandleConflict, InvalidHandle
 from trunkline.protocol.channel import RequestStore
 from trunkline.protocol.seal import InvalidSeal, sealed_length
 from trunkline.server.channels import caller_identity, channel_for
-from trunkline.server.dispatch import root_server
+from trunkline.server.dispatch import runtime_of
 from trunkline.server.handle_records import HandleRecord, HandleRecords, StoredHandle
 from trunkline.server.handle_values import PREFIX_CHARACTERS, ValueCodec, codec_of, is_immutable
 from trunkline.server.handles import BlockingHandle, Handle
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trunkline.server.blocking_context import BlockingContext
     from trunkline.server.handles import HandleParameter
     from trunkline.server.registry import Listed
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
     from trunkline.store.server_store import ServerStore
 
@@ -286,19 +287,19 @@ async def create_handle(
         # A class is no value that could be stored: create one without arguments.
         kind, value = value, value()
     codec: ValueCodec[Any] = codec_of(type(value) if kind is None else kind)
-    root, identity = root_server(exchange), caller_identity(exchange)
+    runtime, identity = runtime_of(exchange), caller_identity(exchange)
     created: OpenHandle[Any] | None = None
 
     async def create() -> str:
         nonlocal created
         owner = exchange.admitted.caller.owner
-        created = await root.handles.create(value, codec, identity=identity, owner=owner, ttl=ttl, stored=stored)
-        _warn_if_unused(root, codec)
+        created = await runtime.handles.create(value, codec, identity=identity, owner=owner, ttl=ttl, stored=stored)
+        _warn_if_unused(runtime, codec)
         return created.id
 
     text = await channel_for(exchange).once(_once_key(exchange, key), create)
     # If it is not new, an earlier round created it, and its value may have changed since.
-    return created or await root.handles.open(text, codec, identity=identity)
+    return created or await runtime.handles.open(text, codec, identity=identity)
 
 
 def _once_key(exchange: Exchange, key: str | None) -> str:
@@ -311,9 +312,9 @@ def _once_key(exchange: Exchange, key: str | None) -> str:
     return f"handle#{exchange.store.handles}"
 
 
-def _warn_if_unused(root: Server, codec: ValueCodec[Any]) -> None:
+def _warn_if_unused(runtime: ServerRuntime, codec: ValueCodec[Any]) -> None:
     """Log a warning once if no parameter on the server accepts a handle of this type: probably the wrong type."""
-    registry, known = root.registry, root.handles.known_kinds
+    registry, known = runtime.definition.registry, runtime.handles.known_kinds
     if codec.kind in known:
         return
     known.add(codec.kind)
@@ -343,7 +344,7 @@ async def bind_handles(
     Raises:
         InvalidHandle: a handle is not valid; the message names the parameter.
     """
-    service, identity = root_server(exchange).handles, caller_identity(exchange)
+    service, identity = runtime_of(exchange).handles, caller_identity(exchange)
     bound = dict(kwargs)
     opened: dict[tuple[str, str], OpenHandle[Any]] = {}
     for each in parameters:

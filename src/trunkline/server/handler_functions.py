@@ -80,7 +80,8 @@ class HandlerFunction:
                 kwargs[self.context_name] = Context(self.owner, exchange)
             return await self.function(**kwargs)
         if self._threaded:
-            value = await self.owner.pool.submit(self.function, kwargs)
+            runtime = exchange.connection.service.runtime  # type: ignore[attr-defined]  # its service is a server's
+            value = await (runtime.pool or runtime.start_pool()).submit(self.function, kwargs)
             return await value if type(value) is CoroutineType else value
         context = self._context(exchange)
         if self.signature.handles:
@@ -91,11 +92,11 @@ class HandlerFunction:
         if self.context_name is not None:
             kwargs[self.context_name] = context
         if not self.signature.dependencies:
-            return await self._run(context, kwargs)
+            return await self._run(exchange, context, kwargs)
         from trunkline.server.dependencies import DependencyResolver
 
         async with DependencyResolver(self.signature, Context(self.owner, exchange)) as resolved:
-            return await self._run(context, {**kwargs, **resolved})
+            return await self._run(exchange, context, {**kwargs, **resolved})
 
     def _context(self, exchange: Exchange) -> Context | BlockingContext:
         return BlockingContext(self.owner, exchange) if self._is_blocking else Context(self.owner, exchange)
@@ -105,7 +106,7 @@ class HandlerFunction:
         """Whether the function runs in a worker thread."""
         return not self.signature.is_async and not self.signature.is_async_generator and not self._in_loop
 
-    async def _run(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> Any:
+    async def _run(self, exchange: Exchange, context: Context | BlockingContext, kwargs: dict[str, Any]) -> Any:
         signature = self.signature
         if signature.is_async:
             return await self.function(**kwargs)
@@ -119,7 +120,8 @@ class HandlerFunction:
         if self._in_loop:
             value = function(**kwargs)
         else:
-            value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
+            runtime = exchange.connection.service.runtime  # type: ignore[attr-defined]  # its service is a server's
+            value = await runtime.submit(function, kwargs, contextvars.copy_context())
         # A sync function may return the coroutine of an async one (a partial, a lambda).
         return await value if asyncio.iscoroutine(value) else value
 

@@ -22,13 +22,12 @@ from trunkline.connection import Exchange
 from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, RequestFailed, ResourceNotFound
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.downgrade import adapt_params
-from trunkline.protocol.extensions import APPS, SKILLS, TASKS, extensions_in, require_extension
-from trunkline.protocol.fields import hidden_fields
+from trunkline.protocol.extensions import require_extension
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.peer import NotificationReceived
-from trunkline.protocol.revisions import Feature, Revision
+from trunkline.protocol.revisions import Feature
 from trunkline.server.context import Context
-from trunkline.server.dispatch import root_server
+from trunkline.server.dispatch import call_mounted, root_server, runtime_of
 from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.msgspec_types import encode_hook
 from trunkline.server.scopes import check_scopes
@@ -40,7 +39,6 @@ from trunkline.types import RequestParams
 __all__ = [
     "MethodHandler",
     "answer_method",
-    "capabilities",
     "discover_result",
     "find_resource",
     "handle_notification",
@@ -65,26 +63,26 @@ def make_handlers(server: Server) -> dict[str, MethodHandler]:
 
     async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         prompt = server.registry.prompts.get(params.name)
-        if prompt is None or not server.listing.is_visible(exchange.admitted.caller, prompt):
+        if prompt is None or not server.table.listing.is_visible(exchange.admitted.caller, prompt):
             raise InvalidParams(f"Unknown prompt: {params.name}", data={"name": params.name})
         if prompt.scopes:
-            check_scopes(exchange, prompt.scopes, server.hierarchy)
+            check_scopes(exchange, prompt.scopes, server.settings.hierarchy)
         if prompt.mounted_by:
-            return await server.call_mounted(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
+            return await call_mounted(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
         return await prompt.get(exchange, params.arguments)
 
     async def resources_read(exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
         return await read_resource(server, exchange, params)
 
     async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
-        return server.listing.page(
+        return server.table.listing.page(
             exchange.method,
             server.registry,
             exchange.admitted.caller,
             cursor=params.cursor,
-            stamp=server.stamp,
+            stamp=server.table.stamp,
             # Middleware reads and changes results.
-            encoded=not server.middleware,
+            encoded=not server.table.middleware,
         )
 
     return {
@@ -134,25 +132,26 @@ def _more_handlers(server: Server) -> dict[str, MethodHandler]:
             raise InvalidRequest(
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
-        wanted = supported_filter(params.notifications, server.capabilities(exchange.admitted.caller.revision))
-        if server.has_hidden and wanted.resource_subscriptions:
+        wanted = supported_filter(params.notifications, server.table.capabilities(exchange.admitted.caller.revision))
+        if server.table.has_hidden and wanted.resource_subscriptions:
             readable = [uri for uri in wanted.resource_subscriptions if _is_readable(server, exchange, uri)]
             wanted = replace(wanted, resource_subscriptions=readable)
         # A subscription may last long, and its raw params are not needed again.
         exchange.params = None
+        runtime = runtime_of(exchange)
         return serve_subscription(
             exchange,
-            server.hub,
+            runtime.hub,
             wanted=replace(wanted, task_ids=params.notifications.task_ids),
             max_pending=server.limits.notices,
-            tasks=server.tasks,
+            tasks=runtime.tasks,
         )
 
     async def initialize(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
-        return server.initialized(exchange.admitted.caller)
+        return initialize_result(server, exchange.admitted.caller)
 
     async def discover(exchange: Exchange, params: t.RequestParams) -> Any:
-        return server.discovered(exchange.admitted.caller)
+        return discover_result(server, exchange.admitted.caller)
 
     async def ping(exchange: Exchange, params: t.RequestParams) -> Any:
         return t.EmptyResult()
@@ -179,7 +178,7 @@ async def read_resource(
     found, values = find_resource(server, exchange, params.uri)
     try:
         if found.mounted_by:
-            return await server.call_mounted(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
+            return await call_mounted(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
         return await _read(found, exchange, params.uri, values)
     except ResourceNotFound as error:
         # Clients tell an unknown resource from other invalid params by the URI.
@@ -206,17 +205,17 @@ def find_resource(
     """
     caller = exchange.admitted.caller
     fixed = server.registry.resources.get(uri)
-    if fixed is not None and server.listing.is_visible(caller, fixed):
+    if fixed is not None and server.table.listing.is_visible(caller, fixed):
         if fixed.scopes:
-            check_scopes(exchange, fixed.scopes, server.hierarchy)
+            check_scopes(exchange, fixed.scopes, server.settings.hierarchy)
         return fixed, None
-    if server.skills is not None and (file := server.skills.find_file(exchange, uri)) is not None:
+    if server.table.skills is not None and (file := server.table.skills.find_file(exchange, uri)) is not None:
         return file, None
     for template in server.registry.templates.values():
         values = template.matches(uri)
-        if values is not None and server.listing.is_visible(caller, template):
+        if values is not None and server.table.listing.is_visible(caller, template):
             if template.scopes:
-                check_scopes(exchange, template.scopes, server.hierarchy)
+                check_scopes(exchange, template.scopes, server.settings.hierarchy)
             return template, values
     raise _not_found(caller, f"Resource not found: {uri}", {"uri": uri})
 
@@ -248,26 +247,26 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
     if isinstance(params.ref, t.PromptReference):
         ref = params.ref.name
         prompt = registry.prompts.get(ref)
-        if prompt is None or not server.listing.is_visible(caller, prompt):
+        if prompt is None or not server.table.listing.is_visible(caller, prompt):
             raise InvalidParams(f"Unknown prompt: {ref}", data={"name": ref})
         if prompt.scopes:
-            check_scopes(exchange, prompt.scopes, server.hierarchy)
+            check_scopes(exchange, prompt.scopes, server.settings.hierarchy)
         check_argument([each.name for each in prompt.function.signature.parameters], argument.name, ref)
     else:
         ref = params.ref.uri
         template = registry.templates.get(ref)
-        if template is not None and server.listing.is_visible(caller, template):
+        if template is not None and server.table.listing.is_visible(caller, template):
             if template.scopes:
-                check_scopes(exchange, template.scopes, server.hierarchy)
+                check_scopes(exchange, template.scopes, server.settings.hierarchy)
             check_argument(template.template.names, argument.name, ref)
         elif not _is_readable(server, exchange, ref):
             raise InvalidParams(f"Unknown resource template: {ref}", data={"uri": ref})
     completion = registry.completions.get((ref, argument.name))
     if completion is None:
-        return await complete_with_fallback(server.fallback_completion, exchange, params)
+        return await complete_with_fallback(server.table.fallback_completion, exchange, params)
     found, arguments = completion, (params.context.arguments if params.context is not None else None) or {}
     if found.mounted_by:
-        return await server.call_mounted(
+        return await call_mounted(
             found, exchange, params, lambda given: found.complete(exchange, given.argument.value, arguments)
         )
     return await found.complete(exchange, argument.value, arguments)
@@ -291,52 +290,19 @@ def answer_method(server: Server, method: str, handler: Callable[[Context, Any],
     async def serve(exchange: Exchange, params: t.RequestParams) -> Any:
         return await handler(Context(server, exchange), params)
 
-    server.handlers[method] = serve
-    server.answered = server.answered | {method}
+    server.table.handlers[method] = serve
+    server.settings.answered = server.settings.answered | {method}
     if (kind := _KINDS.get(method.partition("/")[0])) is not None:
-        server.announced = server.announced | {kind}
+        server.settings.announced = server.settings.announced | {kind}
     server._refresh()
-
-
-def capabilities(server: Server, revision: Revision, caller: Caller | None = None) -> dict[str, Any]:
-    """Return the capabilities; a kind of definition is declared if there is one, or if it was announced.
-
-    With a caller, they include those that depend on the caller.
-    """
-    registry, announced = server.registry, server.announced
-    declared: dict[str, Any] = {"logging": {}}
-    if registry.tools or "tools" in announced:
-        declared["tools"] = {"listChanged": True}
-    if registry.prompts or "prompts" in announced:
-        declared["prompts"] = {"listChanged": True}
-    if registry.resources or registry.templates or "resources" in announced or server.skills is not None:
-        # A server that reads resources with a handler of its own knows them by that handler alone.
-        subscribes = "resources/read" not in server.answered or "resources/subscribe" in server.answered
-        declared["resources"] = {**({"subscribe": True} if subscribes else {}), "listChanged": True}
-    if registry.completions or server.fallback_completion is not None or "completions" in announced:
-        declared["completions"] = {}
-    if server.experimental:
-        declared["experimental"] = dict(server.experimental)
-    extensions = server.extensions or {}
-    if server.tasks is not None:
-        declared["tasks"] = server.tasks.capabilities(caller)
-        extensions = {TASKS: {}, **extensions}
-    if server.skills is not None:
-        extensions = {SKILLS: {"directoryRead": True}, **extensions}
-    if registry.has_apps:
-        extensions = {APPS: {}, **extensions}
-    if extensions and (present := extensions_in(revision, extensions, server.extension_objects)):
-        declared["extensions"] = present
-    absent = hidden_fields(t.ServerCapabilities, revision)
-    return {name: value for name, value in declared.items() if name not in absent}
 
 
 def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
     """Return the result of ``initialize``; request validation has chosen the revision."""
     return t.InitializeResult(
         protocol_version=caller.revision.name,
-        capabilities=capabilities(server, caller.revision, caller),
-        server_info=adapt_params(server.info, caller.revision),
+        capabilities=server.table.capabilities(caller.revision, caller),
+        server_info=adapt_params(server.settings.info, caller.revision),
         instructions=server.instructions,
     )
 
@@ -344,10 +310,10 @@ def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
 def discover_result(server: Server, caller: Caller) -> t.DiscoverResult:
     """Return the result of ``server/discover``; the server's name and version are added to every result."""
     return t.DiscoverResult(
-        supported_versions=list(server.profile.revisions),
-        capabilities=capabilities(server, caller.revision, caller),
+        supported_versions=list(server.table.profile.revisions),
+        capabilities=server.table.capabilities(caller.revision, caller),
         instructions=server.instructions,
-        ttl_ms=server.cache_ttl_ms,
+        ttl_ms=server.settings.cache_ttl_ms,
         cache_scope="private",
     )
 
@@ -364,7 +330,7 @@ def make_custom_handler(
         if extension is not None:
             require_extension(exchange.admitted.caller.capabilities, extension)
         if scopes:
-            check_scopes(exchange, scopes, root_server(exchange).hierarchy)
+            check_scopes(exchange, scopes, root_server(exchange).settings.hierarchy)
         members = _params_as_dict(exchange.params)
         if [each.name for each in function.signature.parameters] == ["params"]:
             members = {"params": members}

@@ -14,6 +14,7 @@ from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
 from trunkline.server.http_acceptor import ServerAcceptor, make_worker
 from trunkline.server.options import own_options
+from trunkline.server.runtime import ServerRuntime, has_shared_store, server_store
 from trunkline.server.scopes import scopes_in_use
 from trunkline.server.validation_errors import did_you_mean
 from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
@@ -33,7 +34,6 @@ __all__ = [
     "make_endpoint",
     "run_http",
     "run_options",
-    "use_store",
 ]
 
 log = logging.getLogger("trunkline")
@@ -97,7 +97,7 @@ def make_endpoint(
     Sessions are in its store if other processes may use that, and so serve the next request; with ``shares_sessions``
     False they are in this process in any case.
     """
-    given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
+    given = _known({**server.settings.http, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
     endpoint = EndpointOptions(
         path=_path("path", path),
         sse=given.get("sse", True),
@@ -112,16 +112,16 @@ def make_endpoint(
         origins=given.get("allowed_origins", ()),
         cors=given.get("cors_origins", ()),
     )
-    auth, authenticator = given.get("auth") or server.auth, None
+    auth, authenticator = given.get("auth") or server.settings.auth, None
     if auth is not None:
         from trunkline.auth.resource_server import ResourceServer
 
         authenticator = ResourceServer(
             auth,
             path=path,
-            name=server.info.title or server.name,
+            name=server.settings.info.title or server.name,
             resource=given.get("resource"),
-            hierarchy=server.hierarchy,
+            hierarchy=server.settings.hierarchy,
             scopes=lambda: scopes_in_use(server.registry),
         )
     elif server.registry.needs_scopes:
@@ -131,7 +131,8 @@ def make_endpoint(
         "limits": server.limits,
         "authenticator": authenticator,
     }
-    use_store(server, given)
+    if given.get("store") is not None:
+        server_store(server, given["store"])
     worker = make_worker(server, shares_sessions=shares_sessions)
     acceptor = ServerAcceptor(server, worker, auth)
     limiter = _limiter(given, None if worker.is_alone else worker.store)
@@ -139,12 +140,6 @@ def make_endpoint(
     if not worker.is_alone:
         acceptor.on_start = application.start
     return application
-
-
-def use_store(server: Server, options: Mapping[str, Any]) -> None:
-    """Let a server use the store of a run instead of the one in its definition."""
-    if options.get("store") is not None:
-        server.state.use(options["store"])
 
 
 def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | None:
@@ -161,7 +156,7 @@ def _limiter(given: Mapping[str, Any], store: Store | None) -> RequestLimiter | 
     return RequestLimiter(parse_rate_limit(given["rate_limit"]), store=store)
 
 
-async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
+async def run_http(runtime: ServerRuntime, transport: str, options: Mapping[str, object]) -> None:
     """Serve over HTTP until the process is signalled to stop; running requests finish first.
 
     Raises:
@@ -169,6 +164,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     """
     from trunkline.transports.http.server.serve import serve
 
+    server = runtime.definition
     given = run_options(server, options)
     check_options(server, given)
     if given.pop("workers", 1) != 1:
@@ -182,13 +178,13 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
     run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
-    use_store(server, given)
-    if server.has_shared_store:
-        await server.state.start()
+    runtime.use_store(given.get("store"))
+    if has_shared_store(server):
+        await runtime.state.start()
     endpoint = make_endpoint(server, path, given)
-    if server.metrics is not None:
-        server.metrics.endpoints.append(endpoint)
-        run["traffic"] = server.metrics
+    if runtime.metrics is not None:
+        runtime.metrics.endpoints.append(endpoint)
+        run["traffic"] = runtime.metrics
     await serve(endpoint, host=host, port=port, limits=server.limits, **run)
 
 
@@ -202,7 +198,7 @@ def run_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]
         TypeError: one is unknown.
     """
     # One of several workers adds what it has of its supervisor.
-    return _known({**server.http_options, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
+    return _known({**server.settings.http, **options}, {**HttpOptions.__annotations__, "worker": object}, ())
 
 
 def check_options(server: Server, given: Mapping[str, Any]) -> None:
@@ -213,7 +209,7 @@ def check_options(server: Server, given: Mapping[str, Any]) -> None:
     """
     _limiter(given, None)
     host = given.get("host", "127.0.0.1")
-    if given.get("allow_unauthenticated") or given.get("auth") or server.auth:
+    if given.get("allow_unauthenticated") or given.get("auth") or server.settings.auth:
         return
     if not is_loopback(host.strip("[]"), below=False):
         raise ConfigError(

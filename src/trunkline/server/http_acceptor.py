@@ -22,6 +22,7 @@ from trunkline.connection import Connection
 from trunkline.protocol.caller import Session
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.server.dispatch import ServerConnection
+from trunkline.server.runtime import ServerRuntime, has_shared_store, runtime_for, server_store
 from trunkline.server.subscriptions import ChangeNotice, SubscriptionStream
 from trunkline.service import TaskFactory, task_factory
 from trunkline.store.server_store import ServerStore
@@ -58,13 +59,13 @@ def make_worker(server: Server, *, shares_sessions: bool) -> SessionWorker:
     """Return the worker that serves the sessions of a server.
 
     With ``shares_sessions`` they are in its store if other processes may use that, and so serve the next request;
-    otherwise they are in the memory of this process.
+    otherwise they are in memory of their own, which only this endpoint uses.
 
     Raises:
         ConfigError: the store cannot be opened, or needs a key that is not configured.
     """
-    is_alone = not (shares_sessions and server.has_shared_store)
-    state = ServerStore(name=server.name) if is_alone and server.has_shared_store else server.state
+    is_alone = not (shares_sessions and has_shared_store(server))
+    state = ServerStore(name=server.name) if is_alone else server_store(server)
     state.check()
     store = state.store
 
@@ -88,13 +89,13 @@ def _share(server: Server, auth: object) -> None:
     for part in (auth, getattr(auth, "binding", None)):
         share: Callable[[ServerStore], None] | None = getattr(part, "_share", None)
         if share is not None:
-            share(server.state)
+            share(server_store(server))
 
 
 class ServerAcceptor:
     """Accepts the links of an endpoint on behalf of a server."""
 
-    __slots__ = ("__weakref__", "_auth", "_create_task", "_held", "_relay", "_server", "_timers", "_worker", "on_start")
+    __slots__ = ("_create_task", "_held", "_relay", "_runtime", "_server", "_timers", "_worker", "on_start")
 
     def __init__(self, server: Server, worker: SessionWorker, auth: ServerAuth | None = None) -> None:
         """Create the acceptor of a worker; lifespans are acquired with the first link.
@@ -103,12 +104,12 @@ class ServerAcceptor:
         """
         self._server = server
         self._worker = worker
-        self._auth = auth
-        server.acceptors.add(self)
         if not worker.is_alone:
             _share(server, auth)
         self._relay: _Relay | None = None
         self._held = False
+        #: Serves the links: that of the event loop of the first one, until ``release``.
+        self._runtime: ServerRuntime = None  # type: ignore[assignment]
         self._timers: Timers | None = None
         self._create_task: TaskFactory | None = None
         #: Called with the first link.
@@ -119,7 +120,7 @@ class ServerAcceptor:
     def accept(self, link: Link) -> Connection:
         """Start serving a link that lasts for several requests."""
         self._acquire()
-        return self._server.accept(link, create_task=self._create_task)
+        return self._runtime.accept(link, create_task=self._create_task)
 
     def accept_one(
         self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
@@ -127,11 +128,11 @@ class ServerAcceptor:
         """Start serving a link that delivers one message; it uses the lifespans of this acceptor."""
         if not self._held:
             self._acquire()
-        server = self._server
+        runtime = self._runtime
         connection = Connection(
             link,
-            _SingleRequestConnection(server, session),
-            limits=server.limits,
+            _SingleRequestConnection(runtime, session),
+            limits=runtime.limits,
             timers=self._timers,  # type: ignore[arg-type]
             prefix=prefix,
             create_task=create_task or self._create_task,
@@ -143,14 +144,14 @@ class ServerAcceptor:
     def resume(self, link: Link, session: Session, prefix: str) -> Connection:
         """Serve the standing link of a session that any worker may have opened."""
         self._acquire()
-        server = self._server
-        return server._accept(link, _SessionConnection(server, session), prefix=prefix, create_task=self._create_task)
+        service = _SessionConnection(self._runtime, session)
+        return self._runtime.accept(link, service, prefix=prefix, create_task=self._create_task)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def announced(self, announcements: list[bytes] | None) -> None:
         """Deliver announcements of other workers to the listen streams of this one."""
-        hub = self._server.hub
+        hub = self.runtime().hub
         if announcements is None:
             for kind in _LISTS:
                 hub.deliver_change((kind, None))
@@ -176,74 +177,67 @@ class ServerAcceptor:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
+    def runtime(self) -> ServerRuntime:
+        """Return the runtime of the running event loop, which is kept from now on."""
+        self._runtime = runtime_for(self._server)
+        return self._runtime
+
     def start(self) -> None:
         """Announce changes and take over tasks from now on; needs a running event loop."""
         self._attach_relay()
-        if self._server.tasks is not None:
-            self._server.tasks.start()
-
-    def replace_server(self, server: Server) -> None:
-        """Accept links on behalf of another server; requests that are running stay with the old one."""
-        held, self._held = self._held, False
-        self._server = server
-        server.acceptors.add(self)
-        if not self._worker.is_alone:
-            _share(server, self._auth)
-        self._attach_relay()
-        if held:
-            self._acquire()
+        if (tasks := self.runtime().tasks) is not None:
+            tasks.start()
 
     def end_subscriptions(self) -> None:
         """End all subscriptions with a result; called when the endpoint begins to stop."""
-        self._server.draining = True
-        self._server.hub.end("the server is shutting down")
+        self.runtime().begin_drain()
 
     async def drain(self, seconds: float) -> None:
         """Wait, with a timeout, for running tasks that would end with the process."""
-        if self._server.tasks is not None:
-            await self._server.tasks.drain(seconds)
+        await self.runtime().drain(seconds)
 
     async def leave(self) -> None:
         """Hand the running tasks over to other workers."""
-        if self._server.tasks is not None and not self._worker.is_alone:
-            await self._server.tasks.leave()
+        if not self._worker.is_alone and (tasks := self.runtime().tasks) is not None:
+            await tasks.leave()
 
     async def release(self) -> None:
         """Release the lifespans."""
-        self._held = False
-        if self._server.hub.relay is self._relay:
-            # Another endpoint of the same server goes on to announce its changes.
-            others = (acceptor._relay for acceptor in self._server.acceptors if acceptor is not self)
-            self._server.hub.relay = next((relay for relay in others if relay is not None), None)
+        runtime, self._held, self._runtime = self._runtime, False, None  # type: ignore[assignment]
+        if runtime is not None:
+            runtime.hub.remove_relay(self._relay)
+            await runtime.held.release(self)
         self._relay = None
-        await self._server.release(self)
 
     def _acquire(self) -> None:
         if not self._held:
             self._attach_relay()
             self.on_start()
-            self._server.check_apps()
-            self._server._find_telemetry()
+            self._server._check_apps()
+            runtime = self.runtime()
+            runtime.find_telemetry()
             self._held = True
-            self._timers = self._server.timers()
-            self._create_task = task_factory(asyncio.get_running_loop())
-            self._server.acquire_lifespans(self)
+            self._timers = runtime.timers
+            self._create_task = task_factory(runtime.loop)
+            runtime.hold(self)
 
     def _attach_relay(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._relay is None or self._relay.loop is not loop:
-            self._relay = _Relay(self._worker, loop)
-        self._server.hub.relay = self._relay
+        runtime = self.runtime()
+        if self._relay is None or self._relay.loop is not runtime.loop:
+            self._relay = _Relay(self._worker, runtime.loop)
+        runtime.hub.add_relay(self._relay)
 
 
 class _Relay:
     """Announces the changes of one turn of the event loop together."""
 
-    __slots__ = ("_pending", "_worker", "loop")
+    __slots__ = ("_pending", "_worker", "log", "loop")
 
     def __init__(self, worker: SessionWorker, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = worker
         self.loop = loop
+        #: Names the log of announcements: that of a store which other workers read has the name of the server.
+        self.log: object = worker if worker.is_alone else "shared"
         self._pending: dict[ChangeNotice, None] = {}
 
     def change(self, notice: ChangeNotice) -> None:
@@ -288,10 +282,10 @@ class _SessionConnection(ServerConnection):
 
     hears_announcements = True
 
-    def __init__(self, server: Server, session: Session) -> None:
-        super().__init__(server, session)
-        self._declared = tuple(server.capabilities(session.revision))
-        server.hub.attach(self)
+    def __init__(self, runtime: ServerRuntime, session: Session) -> None:
+        super().__init__(runtime, session)
+        self._declared = tuple(runtime.table.capabilities(session.revision))
+        runtime.hub.attach(self)
 
     def notify_change(self, notice: ChangeNotice) -> None:
         """Do nothing: the announcement of the change follows."""
@@ -303,7 +297,7 @@ class _SessionConnection(ServerConnection):
                 self.send_notice(notice)
             return
         for notice in announced.notices:
-            if self.server.hub.hears(self, notice):
+            if self.runtime.hub.hears(self, notice):
                 self.send_notice(notice)
         if announced.method:
             self._custom(announced.method, msgspec.json.decode(announced.params))

@@ -152,7 +152,7 @@ class Listing:
             return False
         if definition.source is None:
             return True
-        inner: Listing = definition.mounted_by[0].listing
+        inner: Listing = definition.mounted_by[0].table.listing
         return inner.is_visible(caller, definition.source)
 
     def _view(self, table: Mapping[str, Listed], caller: Caller, *, pages: bool) -> View:

@@ -19,9 +19,9 @@ from threading import Event
 from types import CodeType, FrameType, MappingProxyType
 from typing import NamedTuple
 
+from trunkline.server.lifespan import Lifespan
 from trunkline.server.prompts import CompletionDefinition, PromptDefinition
 from trunkline.server.resources import ResourceDefinition
-from trunkline.server.run import Lifespan
 from trunkline.server.tools import ToolDefinition
 
 __all__ = ["watch_loop"]

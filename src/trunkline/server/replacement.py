@@ -1,9 +1,8 @@
-"""Replaces a running server by another one while its connections stay open.
+"""Reloading: the definition of a running server is replaced while its connections stay open.
 
-A server is a definition, not a connection, so a new definition can take over the connections of an old one: sessions,
-subscriptions and log levels are kept. Requests that are running finish with the old definition, and its lifespans are
-exited after the last of them. New requests are served by the new definition. Clients are notified of the lists that
-differ. This module uses private attributes of both servers; other modules must not.
+The runtime stays, with sessions, subscriptions, log levels, tasks and store; only its definition is swapped. Requests
+that are running finish with the old definition, and its lifespans are exited after the last of them. New requests are
+served by the new definition. Clients are notified of the lists that differ.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trunkline.connection import Connection
-from trunkline.server.dispatch import ServerConnection
-from trunkline.server.subscriptions import ChangeHub
+from trunkline.server.runtime import runtime_for
 
 if TYPE_CHECKING:
     from trunkline.server.dispatch import ServerRequest
     from trunkline.server.registry import RegistrySnapshot
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
 
-__all__ = ["ListChange", "ReplaceableServer"]
+__all__ = ["ListChange", "Reloader"]
 
 #: The lists, and the tables of the registry that each shows.
 _LISTS = (("tools", ("tools",)), ("prompts", ("prompts",)), ("resources", ("resources", "templates")))
@@ -64,37 +62,38 @@ class _RunningRequests:
         await self._idle.wait()
 
 
-class ReplaceableServer:
-    """A running server, and the earlier ones that still have running requests."""
+class Reloader:
+    """Replaces the definition of a running server, and retires those before, which still have running requests."""
 
     def __init__(self, server: Server) -> None:
         """Prepare a server; call this before it is run."""
         self.server = server
         self._requests = _prepare(server)
-        self._retiring: dict[asyncio.Task[None], Server] = {}
+        self._retiring: dict[asyncio.Task[None], _RetiredDefinition] = {}
 
     async def replace(self, server: Server, *, seconds: float | None = None) -> list[ListChange]:
-        """Let another server take over all connections; return how the lists differ.
+        """Let another definition serve all connections; return how the lists differ.
 
-        Its lifespans are entered first. If one fails, its exception is raised, and the old server keeps running.
+        Its lifespans are entered first. If one fails, its exception is raised, and the old definition stays.
 
         Raises:
             TimeoutError: its lifespans were not entered within ``seconds``.
         """
-        requests = _prepare(server)
-        holder = object()
-        server.acquire_lifespans(holder)
+        runtime, requests = runtime_for(self.server), _prepare(server)
+        held, holder = runtime.lifespans_of(server), object()
+        held.add(holder)
         try:
             async with asyncio.timeout(seconds):
-                await _lifespans_ready(server, holder)
+                await held.entered(holder)
         except BaseException:
-            await server.release(holder)
+            await held.release(holder)
+            runtime.forget(server)
             raise
-        old, running = self.server, self._requests
-        _take_over(old, server)
+        old, retired = self.server, _RetiredDefinition(runtime, self.server, self._requests)
+        runtime.replace(server, held)
+        self._retire(retired)
         self.server, self._requests = server, requests
-        await server.release(holder)
-        self._retire(old, running)
+        await held.release(holder)
         changes = _compare(old.registry, server.registry)
         for change in changes:
             server.changed(change.kind)
@@ -106,70 +105,54 @@ class ReplaceableServer:
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        for old in retiring.values():
+        for retired in retiring.values():
             # Again, because a task that is cancelled before its first step does nothing.
-            await _stop(old)
+            await retired.stop()
         await self.server.aclose()
 
-    def _retire(self, old: Server, running: _RunningRequests) -> None:
-        async def wait() -> None:
-            try:
-                # Requests that wait for a lifespan are not counted yet. They began to wait earlier, so they are resumed
-                # before this task.
-                for holder in tuple(old._held):
-                    with suppress(Exception):
-                        await _lifespans_ready(old, holder)
-                await running.wait()
-            finally:
-                await _stop(old)
-
-        task = asyncio.get_running_loop().create_task(wait())
-        self._retiring[task] = old
+    def _retire(self, retired: _RetiredDefinition) -> None:
+        task = asyncio.get_running_loop().create_task(retired.wait())
+        self._retiring[task] = retired
         task.add_done_callback(lambda done: self._retiring.pop(done, None))
 
 
-async def _stop(server: Server) -> None:
-    """Exit the lifespans of a server that was replaced, and close it; a second call does nothing."""
-    for holder in tuple(server._held):
-        await server.release(holder)
-    server.close()
+class _RetiredDefinition:
+    """A definition that was replaced, until its last running request has finished."""
+
+    def __init__(self, runtime: ServerRuntime, server: Server, running: _RunningRequests) -> None:
+        self._runtime = runtime
+        self._server = server
+        self._running = running
+        self._held = runtime.held
+        #: Those that the new definition has too; tasks release their lifespans themselves.
+        self._holders = [holder for holder in self._held.holders if not runtime.is_task(holder)]
+
+    async def wait(self) -> None:
+        """Wait for the running requests, then exit the lifespans."""
+        try:
+            # Requests that wait for a lifespan are not counted yet. They began to wait earlier, so they are resumed
+            # before this task.
+            for holder in self._holders:
+                with suppress(Exception):
+                    await self._held.entered(holder)
+            await self._running.wait()
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Exit the lifespans; a second call does nothing."""
+        for holder in self._holders:
+            await self._held.release(holder)
+        self._runtime.forget(self._server)
 
 
 def _prepare(server: Server) -> _RunningRequests:
     """Announce all lists, so that items of a kind that was empty can be added later, and count requests."""
     # A handshake client is only told of capabilities once, when it connects.
-    server.announced = server.announced | {"tools", "prompts", "resources", "completions"}
+    server.settings.announced = server.settings.announced | {"tools", "prompts", "resources", "completions"}
     requests = _RunningRequests()
     server.add_middleware(requests)
     return requests
-
-
-async def _lifespans_ready(server: Server, holder: object) -> None:
-    """Wait until the lifespans of a holder are entered; raise the exception of one that failed."""
-    for lifespan in server._held.get(holder, ()):
-        assert lifespan.ready is not None
-        await asyncio.shield(lifespan.ready)
-
-
-def _take_over(old: Server, new: Server) -> None:
-    """Move the connections, subscriptions and keys of a server to another one."""
-    # Listeners stay attached to the hub that they know; what the old server reports from now on reaches no client.
-    new.hub, old.hub = old.hub, ChangeHub()
-    if new.state.take_over(old.state):
-        # What the old server stored and sealed stays valid: handles, tasks, calls that wait for an answer.
-        new._state, new._seal, new._handles = old.state, old.seal, old.handles
-    for holder in tuple(old._held):
-        if isinstance(holder, Connection) and isinstance(holder.service, ServerConnection):
-            holder.service.replace_server(new)
-            new._held[holder] = []
-            new._acquire_lifespans(holder)
-            holder.cleanup = new._clean_up
-    for acceptor in tuple(old.acceptors):
-        acceptor.replace_server(new)
-    if old.telemetry is not None:
-        from trunkline.server.telemetry import move_telemetry
-
-        move_telemetry(old, new)
 
 
 def _compare(before: RegistrySnapshot, after: RegistrySnapshot) -> list[ListChange]:

@@ -1,8 +1,4 @@
-"""Running a server as a program: its lifespan, the event loop, the transport and a clean shutdown.
-
-A lifespan is entered before the first request and exited after the last connection has ended. It runs in its own task,
-because a context manager must be exited by the task that entered it, and connections come and go in any order.
-"""
+"""Running a server as a program: the event loop, the transport, signals and a clean shutdown."""
 
 from __future__ import annotations
 
@@ -13,18 +9,20 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trunkline.errors import ConfigError
 from trunkline.server.dispatch import ServerConnection
+from trunkline.server.runtime import has_shared_store, runtime_for
 
 if TYPE_CHECKING:
     from trunkline.connection import Connection
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.server.server import Server
     from trunkline.transports.link import Link
 
-__all__ = ["Lifespan", "run", "run_async", "run_loop"]
+__all__ = ["run", "run_async", "run_loop"]
 
 log = logging.getLogger("trunkline")
 
@@ -32,65 +30,6 @@ T = TypeVar("T")
 
 #: HTTP under its three names; with the last, the oldest transport is served at its usual paths too.
 _HTTP = ("http", "streamable-http", "sse")
-
-
-class Lifespan:
-    """Enters the user's lifespan for its first user and exits it after its last."""
-
-    __slots__ = ("_enter", "_stop", "_task", "_users", "ready", "value")
-
-    def __init__(self, enter: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-        """Create the lifespan; ``enter`` returns the context manager."""
-        self._enter = enter
-        self._users = 0
-        self._task: asyncio.Task[None] | None = None
-        self._stop: asyncio.Event | None = None
-        #: Resolved once the lifespan is entered, or with the exception that prevented it.
-        self.ready: asyncio.Future[None] | None = None
-        self.value: Any = None
-
-    @property
-    def entered(self) -> bool:
-        """Whether the lifespan has been entered and not exited."""
-        return self.ready is not None and self.ready.done() and self._task is not None
-
-    def acquire(self) -> None:
-        """Add a user; the first one starts entering the lifespan. Called in the event loop."""
-        self._users += 1
-        if self._task is None:
-            loop = asyncio.get_running_loop()
-            self.ready = loop.create_future()
-            self._stop = asyncio.Event()
-            self._task = loop.create_task(self._run(self.ready, self._stop))
-
-    async def release(self) -> None:
-        """Remove a user; the last one waits until the lifespan is exited, or cancels it if it is not entered yet."""
-        self._users -= 1
-        if self._users or self._task is None or self._stop is None:
-            return
-        task, self._task = self._task, None
-        self._stop.set()
-        if self.ready is not None and not self.ready.done():
-            # It may wait for something that never comes, such as a database that does not answer.
-            task.cancel()
-            await asyncio.wait([task])
-            return
-        await task
-
-    async def _run(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
-        try:
-            async with self._enter() as value:
-                self.value = value
-                ready.set_result(None)
-                await stop.wait()
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-            # Retrieved here, so that asyncio does not report it as never retrieved if nothing awaits ``ready``.
-            ready.exception()
-        finally:
-            self.value = None
 
 
 def run(server: Server, transport: str | None, **options: object) -> None:
@@ -103,10 +42,10 @@ def run(server: Server, transport: str | None, **options: object) -> None:
 
         install_json_logs()
     try:
-        if transport in _HTTP and (options.get("workers") or server.http_options.get("workers") or 1) != 1:
+        if transport in _HTTP and (options.get("workers") or server.settings.http.get("workers") or 1) != 1:
             from trunkline.server.workers import run_workers
 
-            server.check_apps()
+            server._check_apps()
             run_workers(server, transport, _translated(options))
         else:
             run_loop(run_async(server, transport, **options))
@@ -126,16 +65,16 @@ def _translated(options: Mapping[str, object]) -> Mapping[str, object]:
 
 async def run_async(server: Server, transport: str | None, **options: object) -> None:
     """Run a server in the running event loop."""
-    server.check_apps()
-    metrics = options.pop("metrics", None)
+    server._check_apps()
+    metrics, runtime = options.pop("metrics", None), runtime_for(server)
     with _blocking_calls_reported(server.limits.blocking_seconds):
         if metrics is None:
-            await _run_transport(server, transport, options)
+            await _run_transport(runtime, transport, options)
             return
         from trunkline.server.telemetry import metrics_listener
 
-        async with metrics_listener([server], metrics):  # type: ignore[arg-type]  # checked when it is parsed
-            await _run_transport(server, transport, options)
+        async with metrics_listener([runtime], metrics):  # type: ignore[arg-type]  # checked when it is parsed
+            await _run_transport(runtime, transport, options)
 
 
 @contextmanager
@@ -160,18 +99,19 @@ def _blocking_calls_reported(seconds: float) -> Iterator[None]:
         stop.set()
 
 
-async def _run_transport(server: Server, transport: str | None, given: Mapping[str, object]) -> None:
+async def _run_transport(runtime: ServerRuntime, transport: str | None, given: Mapping[str, object]) -> None:
     given = dict(_translated(given))
+    server = runtime.definition
     if transport in _HTTP:
         try:
-            await _http(server, transport, given)
+            await _http(runtime, transport, given)
         finally:
-            await server.aclose()
+            await runtime.aclose()
         return
     if transport not in ("stdio", None):
         raise ConfigError(f"the transport {transport!r} is unknown; use one of stdio, {', '.join(_HTTP)}")
     if (store := given.pop("store", None)) is not None:
-        server.state.use(store)  # type: ignore[arg-type]  # checked when it is opened
+        runtime.use_store(store)  # type: ignore[arg-type]  # checked when it is opened
     if given:
         raise TypeError(f"the stdio transport has no option {', '.join(sorted(given))}{_nearest(given)}")
     if sys.platform == "win32":
@@ -180,17 +120,17 @@ async def _run_transport(server: Server, transport: str | None, given: Mapping[s
         )
     from trunkline.transports.stdio import StdioLink
 
-    if server.auth is not None:
+    if server.settings.auth is not None:
         # The specification: over stdio authorization does not apply. Whoever starts the process may do what it may do.
         log.warning(
             "%s has auth=, which applies over HTTP; over stdio the user of this process is the caller", server.name
         )
-    if server.has_shared_store:
-        await server.state.start()
+    if has_shared_store(server):
+        await runtime.state.start()
     link = StdioLink.claim(server.limits)
-    if server.metrics is not None:
-        link.count_bytes(server.metrics.received, server.metrics.sent)
-    await _serve_stdio(server, link)
+    if runtime.metrics is not None:
+        link.count_bytes(runtime.metrics.received, runtime.metrics.sent)
+    await _serve_stdio(runtime, link)
 
 
 def _nearest(options: Iterable[str]) -> str:
@@ -202,22 +142,22 @@ def _nearest(options: Iterable[str]) -> str:
     return next((did_you_mean(name, known) for name in options if name not in known), "")
 
 
-async def _serve_stdio(server: Server, link: Link) -> None:
+async def _serve_stdio(runtime: ServerRuntime, link: Link) -> None:
     """Serve until the input ends or a signal arrives; on a signal, running calls get ``drain_seconds`` to finish."""
-    connection = server.accept(link)
+    connection = runtime.accept(link)
     stop, stop_now = asyncio.Event(), asyncio.Event()
     try:
         with _signals(lambda: (stop_now if stop.is_set() else stop).set()):
             await _first_of(connection.closed, stop)
             # A client that closed the input before it sent the signal does not wait for responses.
             if stop.is_set() and not connection.input_ended:
-                await _drain(connection, stop_now)
+                await _drain(runtime, connection, stop_now)
     finally:
         try:
             await connection.aclose()
             await connection.ended()
         finally:
-            await server.aclose()
+            await runtime.aclose()
 
 
 @contextmanager
@@ -249,16 +189,13 @@ async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds:
     return future.done()
 
 
-async def _drain(connection: Connection, stop_now: asyncio.Event) -> None:
+async def _drain(runtime: ServerRuntime, connection: Connection, stop_now: asyncio.Event) -> None:
     """Reject new requests; wait until requests and tasks are done, the time is up, or a second signal arrives."""
     assert isinstance(connection.service, ServerConnection)
-    # Another server may have taken over the connection.
-    server = connection.service.server
-    connection.service.stopping = server.draining = True
-    # Subscriptions would never finish; they are ended with a result.
-    server.hub.end("the server is shutting down")
-    seconds = server.limits.drain_seconds
-    finishing = asyncio.ensure_future(_finish(connection, server, seconds))
+    connection.service.stopping = True
+    runtime.begin_drain()
+    seconds = runtime.limits.drain_seconds
+    finishing = asyncio.ensure_future(_finish(runtime, connection, seconds))
     if not await _first_of(finishing, stop_now, seconds=seconds):
         finishing.cancel()
         reason = "a second signal arrived" if stop_now.is_set() else f"they did not finish in {seconds:g} s"
@@ -266,18 +203,17 @@ async def _drain(connection: Connection, stop_now: asyncio.Event) -> None:
             log.warning("%d requests are cancelled: %s", len(connection.exchanges), reason)
 
 
-async def _finish(connection: Connection, server: Server, seconds: float) -> None:
+async def _finish(runtime: ServerRuntime, connection: Connection, seconds: float) -> None:
     """Wait until the running tasks and then the requests are done."""
-    if server.tasks is not None:
-        await server.tasks.drain(seconds)
+    await runtime.drain(seconds)
     while tasks := [exchange.task for exchange in connection.exchanges.values() if exchange.task is not None]:
         await asyncio.wait(tasks)
 
 
-async def _http(server: Server, transport: str, options: Mapping[str, object]) -> None:
+async def _http(runtime: ServerRuntime, transport: str, options: Mapping[str, object]) -> None:
     from trunkline.server.http import run_http
 
-    await run_http(server, transport, options)
+    await run_http(runtime, transport, options)
 
 
 def run_loop(work: Coroutine[Any, Any, None]) -> None:

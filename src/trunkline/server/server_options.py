@@ -10,6 +10,7 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.errors import ConfigError
+from trunkline.protocol.caller import ScopeHierarchy
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import REVISION_NAMES
 from trunkline.server.components import OnDuplicate
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from trunkline.protocol.extension_definition import Extension
     from trunkline.server.task_options import TaskSettings
     from trunkline.store.interface import Store
+    from trunkline.store.server_store import StoreOption
 
-__all__ = ["ServerOptions", "http_options", "read_options", "server_info", "server_limits"]
+__all__ = ["ServerOptions", "ServerSettings", "read_options", "server_limits"]
 
 _HTTP_OPTIONS = (
     "host",
@@ -74,16 +76,45 @@ class ServerOptions(TypedDict, total=False):
     stateless_http: bool
 
 
-def server_info(name: str, version: str, options: ServerOptions) -> t.Implementation:
-    """Return the ``serverInfo`` of a server."""
-    return t.Implementation(
-        name=name,
-        version=version,
-        title=options.get("title"),
-        description=options.get("description"),
-        website_url=options.get("website_url"),
-        icons=list(options.get("icons") or ()) or None,
-    )
+class ServerSettings:
+    """What a server was defined with, apart from what is registered on it."""
+
+    def __init__(self, name: str, version: str, options: ServerOptions) -> None:
+        """Read the validated options."""
+        self.info: t.Implementation = t.Implementation(
+            name=name,
+            version=version,
+            title=options.get("title"),
+            description=options.get("description"),
+            website_url=options.get("website_url"),
+            icons=list(options.get("icons") or ()) or None,
+        )
+        self.experimental: Mapping[str, Any] | None = options.get("experimental")
+        #: The kinds of definitions that are declared although there may be none yet.
+        self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
+        #: The methods that ``answer`` gave a handler.
+        self.answered: frozenset[str] = frozenset()
+        #: The declared extensions by identifier, with their settings.
+        self.extensions: Mapping[str, Any] = {}
+        self.extension_objects: tuple[Extension, ...] = ()
+        self.masks_errors: bool = options.get("mask_error_details", True)
+        #: Whether tools send a value that is not an object as ``{"result": …}`` in every revision, so that a tool's
+        #: results always have the same shape; False sends the bare value where the revision allows it.
+        self.wraps_results: bool = options.get("wrap_results", True)
+        self.strict_arguments: bool = options.get("strict_arguments", False)
+        self.cache_ttl_ms: int = options.get("cache_ttl_ms", 0)
+        #: Authenticates requests over HTTP; None accepts all of them.
+        self.auth: ServerAuth | None = options.get("auth")
+        #: The scopes that imply others.
+        self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
+        #: The HTTP options that were passed to the constructor rather than to ``run``.
+        self.http: dict[str, Any] = {name: options[name] for name in _HTTP_OPTIONS if name in options}  # type: ignore[literal-required]
+        #: Where everything is stored that outlives a request, and the keys of what is sealed.
+        self.store: StoreOption = options.get("store")
+        self.state_keys: Sequence[str | bytes] | None = options.get("state_keys")
+        self.tasks: TaskSettings | None = options.get("tasks")
+        self.clock: Clock | None = options.get("clock")
+        self.revisions: tuple[str, ...] = tuple(options.get("revisions") or REVISION_NAMES)
 
 
 def server_limits(given: Limits, page_size: int | None) -> Limits:
@@ -96,11 +127,6 @@ def server_limits(given: Limits, page_size: int | None) -> Limits:
     if limits.page_size < 1:
         raise ConfigError(f"list_page_size={limits.page_size}: a page must hold at least one item")
     return limits
-
-
-def http_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return the HTTP options that were passed to the constructor rather than to ``run``."""
-    return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
 #: The flags of the code of generator, coroutine and async generator functions, as `inspect` has them.

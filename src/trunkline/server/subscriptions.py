@@ -88,6 +88,10 @@ class Subscriber(Protocol):
 class ChangeRelay(Protocol):
     """Passes changes on to the sessions over HTTP, and to the other workers of a server."""
 
+    @property
+    def log(self) -> object:
+        """What it writes to: of several relays to one log, one is used."""
+
     def change(self, notice: ChangeNotice) -> None:
         """Pass a change on; may be called from any thread."""
 
@@ -101,7 +105,7 @@ class ChangeRelay(Protocol):
 class ChangeHub:
     """Delivers changes to the listeners, once per iteration of the event loop."""
 
-    __slots__ = ("_listeners", "_lock", "_loop", "_pending", "relay")
+    __slots__ = ("_listeners", "_lock", "_loop", "_pending", "_relays")
 
     def __init__(self) -> None:
         """Create a hub without listeners."""
@@ -110,8 +114,27 @@ class ChangeHub:
         # Worker threads report changes while the event loop delivers them.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: Set while the server is served over HTTP.
-        self.relay: ChangeRelay | None = None
+        #: One for each endpoint over HTTP.
+        self._relays: tuple[ChangeRelay, ...] = ()
+
+    def add_relay(self, relay: ChangeRelay) -> None:
+        """Pass changes on to a relay, too."""
+        if relay not in self._relays:
+            self._relays = (*self._relays, relay)
+
+    def remove_relay(self, relay: ChangeRelay | None) -> None:
+        """Pass no more changes on to a relay."""
+        self._relays = tuple(other for other in self._relays if other is not relay)
+
+    def relays(self, logs: set[object] | None = None) -> list[ChangeRelay]:
+        """Return a relay for each log, except for those that were written to; they are added to ``logs``."""
+        logs = set() if logs is None else logs
+        relays = []
+        for relay in self._relays:
+            if relay.log not in logs:
+                logs.add(relay.log)
+                relays.append(relay)
+        return relays
 
     def attach(self, listener: ChangeListener) -> None:
         """Add a listener; called in the event loop."""
@@ -133,10 +156,13 @@ class ChangeHub:
         """Return whether a listener is notified of a change."""
         return True
 
-    def notify_change(self, notice: ChangeNotice) -> None:
-        """Schedule the delivery of a change, at other workers too; may be called from any thread."""
-        if self.relay is not None:
-            self.relay.change(notice)
+    def notify_change(self, notice: ChangeNotice, logs: set[object] | None = None) -> None:
+        """Schedule the delivery of a change, at other workers too; may be called from any thread.
+
+        ``logs`` are those in which another hub has announced it already.
+        """
+        for relay in self.relays(logs):
+            relay.change(notice)
         self.deliver_change(notice)
 
     def deliver_change(self, notice: ChangeNotice) -> None:

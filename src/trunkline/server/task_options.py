@@ -5,11 +5,13 @@ Tasks are implemented by ``trunkline.server.tasks``, which is imported when the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
+from trunkline.protocol.caller import Caller
 
 if TYPE_CHECKING:
     from trunkline.server.tasks.records import TaskLimits
@@ -20,8 +22,10 @@ __all__ = [
     "TaskDeclaration",
     "TaskOptions",
     "TaskSettings",
+    "may_list_tasks",
     "task_options",
     "task_settings",
+    "tasks_capability",
 ]
 
 #: How slow calls of clients without tasks are served: held open, or as a job to poll.
@@ -94,3 +98,14 @@ def task_settings(given: TaskSettings | None) -> TaskSettings:
     if not settings.lease > 0:
         raise ConfigError(f"lease={settings.lease!r} is not valid: give a number of seconds above 0")
     return settings
+
+
+def tasks_capability(caller: Caller | None) -> Mapping[str, Any]:
+    """Return the ``tasks`` capability of revisions with tasks in their core; without a caller, all of it."""
+    declared: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    return {"list": {}, **declared} if caller is None or may_list_tasks(caller) else declared
+
+
+def may_list_tasks(caller: Caller) -> bool:
+    """Return True if a caller may list its tasks: only if it can be distinguished from others."""
+    return caller.principal is not None or caller.origin.transport != "http"

@@ -1,6 +1,6 @@
 """The telemetry of a server: its metrics with their listener, its traces, and the request of each log line.
 
-Loaded when one of them is used. A server that another one replaces keeps its metrics.
+Loaded when one of them is used. They belong to a runtime, and stay when its definition is replaced.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from trunkline.server.dispatch import ServerConnection
+from trunkline.server.runtime import has_shared_store
 from trunkline.server.store_metrics import StoreMetrics
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.telemetry.listener import MetricsListener, parse_metrics_address
@@ -22,40 +23,31 @@ from trunkline.telemetry.requests import RequestMetrics, RequestTelemetry
 from trunkline.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
-    from trunkline.server.run import Lifespan
-    from trunkline.server.server import Server
+    from trunkline.server.lifespan import Lifespan
+    from trunkline.server.runtime import ServerRuntime
     from trunkline.transports.http.server.endpoint import Endpoint
 
-__all__ = ["ServerMetrics", "metrics_listener", "move_telemetry", "observe_requests", "telemetry_of"]
+__all__ = ["ServerMetrics", "metrics_listener", "observe_requests", "telemetry_of"]
 
 log = logging.getLogger("trunkline")
 
 
-def telemetry_of(server: Server) -> RequestTelemetry:
-    """Return the telemetry of a server, created on first use."""
-    if server.telemetry is None:
-        server.telemetry = RequestTelemetry(
-            knows_tool=lambda name: name in server.registry.tools, knows_method=lambda name: name in server.handlers
+def telemetry_of(runtime: ServerRuntime) -> RequestTelemetry:
+    """Return the telemetry of a runtime, created on first use."""
+    if runtime.telemetry is None:
+        runtime.telemetry = RequestTelemetry(
+            knows_tool=lambda name: name in runtime.definition.registry.tools,
+            knows_method=lambda name: name in runtime.table.handlers,
         )
-    return server.telemetry
+    return runtime.telemetry
 
 
-def observe_requests(server: Server, *, traces: bool, logs: bool) -> None:
+def observe_requests(runtime: ServerRuntime, *, traces: bool, logs: bool) -> None:
     """Record a span for each request, or name the request in log lines, from now on."""
-    telemetry = telemetry_of(server)
+    telemetry = telemetry_of(runtime)
     if traces and telemetry.tracer is None:
         telemetry.tracer = Tracer()
     telemetry.logs = telemetry.logs or logs
-
-
-def move_telemetry(old: Server, new: Server) -> None:
-    """Observe a server that took over the connections of another in the same way."""
-    assert old.telemetry is not None
-    telemetry = telemetry_of(new)
-    telemetry.tracer, telemetry.logs = old.telemetry.tracer, old.telemetry.logs
-    if old.metrics is not None:
-        old.metrics.servers.remove(old)
-        old.metrics.observe(new)
 
 
 class ServerMetrics:
@@ -65,8 +57,8 @@ class ServerMetrics:
         """Register the metrics."""
         registry = self.registry = MetricsRegistry()
         self.requests = RequestMetrics(registry)
-        #: The servers that are observed, and their HTTP endpoints.
-        self.servers: list[Server] = []
+        #: The runtimes that are observed, and their HTTP endpoints.
+        self.runtimes: list[ServerRuntime] = []
         self.endpoints: list[Endpoint] = []
         #: Where they are served.
         self.url = ""
@@ -88,12 +80,12 @@ class ServerMetrics:
         info.set(1, (__version__,))
         registry.collect(self._collect)
 
-    def observe(self, server: Server) -> None:
+    def observe(self, runtime: ServerRuntime) -> None:
         """Count the requests of a server."""
-        telemetry_of(server).metrics = self.requests
-        server.metrics = self
-        server.draining = False
-        self.servers.append(server)
+        telemetry_of(runtime).metrics = self.requests
+        runtime.metrics = self
+        runtime.draining = False
+        self.runtimes.append(runtime)
 
     def received(self, size: int) -> None:
         """Count bytes received from clients."""
@@ -104,24 +96,24 @@ class ServerMetrics:
         self._sent.values[()] += size
 
     def _collect(self) -> None:
-        listeners = [each for server in self.servers for each in server.hub.listeners()]
+        listeners = [listener for runtime in self.runtimes for listener in runtime.hub.listeners()]
         self._sessions.set(sum(isinstance(each, ServerConnection) and each.session is not None for each in listeners))
         self._streams.set(sum(isinstance(each, SubscriptionStream) for each in listeners), ("listen",))
         self._streams.set(sum(len(each.open_responses.streams) for each in self.endpoints), ("sse",))
-        self._store.collect([server.state.opened for server in self.servers if server.has_shared_store])
+        self._store.collect([runtime.state.opened for runtime in self.runtimes if has_shared_store(runtime.definition)])
         states: dict[tuple[str, ...], float] = {}
-        for server in self.servers:
-            for state in () if server.tasks is None else server.tasks.states():
+        for runtime in self.runtimes:
+            for state in () if runtime.tasks is None else runtime.tasks.states():
                 states[state,] = states.get((state,), 0) + 1
         self._tasks.replace(states)
 
     def not_ready(self) -> str | None:
         """Return why the servers are not ready; None if they are."""
-        for server in self.servers:
-            if server.draining:
+        for runtime in self.runtimes:
+            if runtime.draining:
                 return "the server is stopping"
-            for lifespan in (each._lifespan for each in server._all()):
-                if lifespan is not None and (reason := _lifespan_fault(lifespan)):
+            for lifespan in runtime.lifespans():
+                if reason := _lifespan_fault(lifespan):
                     return reason
         return None
 
@@ -135,7 +127,7 @@ def _lifespan_fault(lifespan: Lifespan) -> str | None:
 
 @asynccontextmanager
 async def metrics_listener(
-    servers: Sequence[Server],
+    runtimes: Sequence[ServerRuntime],
     address: str | int | socket,
     *,
     metrics: ServerMetrics | None = None,
@@ -160,11 +152,11 @@ async def metrics_listener(
         log.info("metrics are served at %s/metrics", served.url)
     holder = object()
     try:
-        for server in servers:
-            metrics.observe(server)
-            server.acquire_lifespans(holder)
+        for runtime in runtimes:
+            metrics.observe(runtime)
+            runtime.hold(holder)
         yield metrics
     finally:
         await served.aclose()
-        for server in tuple(metrics.servers):
-            await server.release(holder)
+        for runtime in tuple(metrics.runtimes):
+            await runtime.held.release(holder)

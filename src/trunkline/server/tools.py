@@ -34,6 +34,7 @@ from trunkline.errors import (
 )
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 from trunkline.protocol.revisions import Feature
+from trunkline.server.dispatch import call_mounted, runtime_of
 from trunkline.server.handler_functions import (
     TRACEBACKS,
     HandlerFunction,
@@ -171,7 +172,7 @@ class ToolDefinition:
             exclude=options.exclude_args,
             unchecked=options.input_schema is not None,
         )
-        self._strict = owner.strict_arguments
+        self._strict = owner.settings.strict_arguments
         if self._strict and isinstance(self.function.signature, Signature):
             self.function.signature.read_strictly()
         #: The servers whose middleware wraps a call, outermost first, without the root server.
@@ -191,7 +192,7 @@ class ToolDefinition:
             self._finish = partial(_check_output, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
         #: Whether results are wrapped as ``{"result": …}`` in all revisions, or only where the revision requires it.
-        self._wraps = owner.wraps_results if options.wrap_result is None else options.wrap_result
+        self._wraps = owner.settings.wraps_results if options.wrap_result is None else options.wrap_result
         self._wrap: Callable[[], bool] = self._describes_other_than_objects
         self._prepared = False
         # The function itself, if it can be called with the values of the arguments alone.
@@ -304,7 +305,7 @@ class ToolDefinition:
         masked = f"Tool {self.name!r} failed unexpectedly."
         if os.environ.get(TRACEBACKS):
             return error_result(f"{masked}\n\n{users_traceback(error)}")
-        return error_result(masked if self.function.owner.masks_errors else str(error))
+        return error_result(masked if self.function.owner.settings.masks_errors else str(error))
 
     def _failed_in_group(self, group: ExceptionGroup[Exception], exchange: Exchange) -> t.CallToolResult:
         """Return the result for an exception group of the tool: the first error meant for the caller counts.
@@ -347,10 +348,8 @@ class ToolDefinition:
         nonce = None if exchange.channel is None else exchange.channel.nonce
         if nonce is None:
             return
-        from trunkline.server.dispatch import root_server
-
         # The server of the connection sealed the state, also for a server mounted in it.
-        if not await root_server(exchange).seal.keeper.spend(nonce, owner=exchange.admitted.caller.owner):
+        if not await runtime_of(exchange).seal.keeper.spend(nonce, owner=exchange.admitted.caller.owner):
             raise InvalidParams("The request state was used already; start the call again.")
 
     def _prepare(self) -> None:
@@ -429,24 +428,25 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
 
     It is not a coroutine function: it returns the tool's coroutine, since this is the hottest path.
     """
+    table = server.table
 
     def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[t.CallToolResult]:
         tool = server.registry.tools.get(params.name)
-        if tool is None or (server.has_hidden and not server.listing.is_visible(exchange.admitted.caller, tool)):
+        if tool is None or (table.has_hidden and not table.listing.is_visible(exchange.admitted.caller, tool)):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
         if tool.scopes:
-            check_scopes(exchange, tool.scopes, server.hierarchy)
+            check_scopes(exchange, tool.scopes, server.settings.hierarchy)
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
-        if tool.task is not None and server.tasks is not None:
-            return server.tasks.call(
-                tool.task, exchange, params, lambda given: perform_tool(server, tool, given, params), keep_alive=True
+        if tool.task is not None and (tasks := runtime_of(exchange).tasks) is not None:
+            return tasks.call(
+                tool.task, exchange, params, lambda given: perform_tool(tool, given, params), keep_alive=True
             )
-        if params.task is not None and server.tasks is not None:
+        if params.task is not None and table.task_settings is not None:
             refuse_task(exchange, params)
         for mounted in tool.mounted_by:
-            if mounted.middleware:
-                return perform_tool(server, tool, exchange, params)
+            if mounted.table.middleware:
+                return perform_tool(tool, exchange, params)
         return tool.call(exchange, params.arguments)
 
     return tools_call
@@ -466,12 +466,12 @@ def refuse_task(exchange: Exchange, params: t.CallToolRequestParams) -> None:
 
 
 def perform_tool(
-    server: Server, tool: ToolDefinition, exchange: Exchange, params: t.CallToolRequestParams
+    tool: ToolDefinition, exchange: Exchange, params: t.CallToolRequestParams
 ) -> Awaitable[t.CallToolResult]:
     """Call a tool inside the middleware of the servers it was mounted with."""
     if not tool.mounted_by:
         return tool.call(exchange, params.arguments)
-    return server.call_mounted(tool, exchange, params, lambda given: tool.call(exchange, given.arguments))
+    return call_mounted(tool, exchange, params, lambda given: tool.call(exchange, given.arguments))
 
 
 def _execution(task: TaskOptions | None) -> t.ToolExecution | None:

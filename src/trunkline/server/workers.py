@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import ConfigError
-from trunkline.server.http import check_options, run_options, use_store
+from trunkline.server.http import check_options, run_options
+from trunkline.server.runtime import has_shared_store, server_store
 from trunkline.store.runtime_folder import RuntimeFolder
 from trunkline.transports.http.server.serve import BACKLOG
 from trunkline.transports.http.server.sockets import bind, check_certificate, url_of
@@ -66,7 +67,7 @@ def run_workers(server: Server, transport: str, options: Mapping[str, Any]) -> N
     listeners = asyncio.run(_prepare(server, given))
     tls = given.get("certfile") is not None
     url = url_of(listeners[0], host=given.get("host", "127.0.0.1"), tls=tls)
-    folder = None if server.has_shared_store else RuntimeFolder()
+    folder = None if has_shared_store(server) else RuntimeFolder()
 
     def work(worker: WorkerProcess) -> int:
         own = given if worker.reports is None else {**given, "metrics": worker.reports}
@@ -114,15 +115,15 @@ async def _prepare(server: Server, given: Mapping[str, Any]) -> list[socket.sock
     """Check what can be checked before any worker starts, and bind the sockets."""
     if given.get("certfile") is not None:
         check_certificate(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
-    use_store(server, given)
-    if server.state.is_object:
+    state = server_store(server, given.get("store"))
+    if state.is_object:
         raise ConfigError("with workers=, store= must be a path or a URL: each worker opens its own connections")
-    if server.has_shared_store:
+    if state.is_shared:
         try:
-            await server.state.start()
+            await state.start()
         finally:
             # Each worker opens its own.
-            await server.state.aclose()
+            await state.aclose()
     return await bind(
         given.get("host", "127.0.0.1"),
         given.get("port", 8000),

@@ -46,11 +46,7 @@ class ServerStore:
         """Use what was passed as ``store=`` and ``state_keys=``; nothing is opened yet."""
         self._name = name
         self._configured_keys = keys
-        self._defined = option
         self._lost_writes: list[Callable[[], None]] = []
-        self._use(option)
-
-    def _use(self, option: StoreOption) -> None:
         self._option = option
         #: The engine of each event loop, or the one of all loops.
         self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
@@ -64,19 +60,10 @@ class ServerStore:
 
     # --- what is used ------------------------------------------------------------------------------------------------
 
-    def use(self, option: StoreOption) -> None:
-        """Use another store than the definition names, for a run with an option of its own."""
-        if option is not None and option != self._option:
-            self._use(option)
-
-    def take_over(self, old: ServerStore) -> bool:
-        """Use the store of a run that goes on with another definition.
-
-        Return whether both definitions name the same store and keys, so that everything stored stays valid.
-        """
-        if old._option is not old._defined:
-            self.use(old._option)
-        return (self._defined, self._configured_keys) == (old._defined, old._configured_keys)
+    @property
+    def option(self) -> StoreOption:
+        """What the store was opened from."""
+        return self._option
 
     @property
     def is_shared(self) -> bool:

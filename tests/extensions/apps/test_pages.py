@@ -360,7 +360,7 @@ def test_a_uri_is_registered_once() -> None:
     with pytest.raises(ValueError, match="exists already"):
         server.add_app("ui://a/b", "<p>", tools=["hide"])
     server.add_tool(lambda: "x", name="show")
-    server.check_apps()
+    server._check_apps()
 
 
 # --- mounted servers -------------------------------------------------------------------------------------------------

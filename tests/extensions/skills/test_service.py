@@ -70,8 +70,8 @@ async def test_the_extension_and_resources_are_declared(tmp_path: Path, revision
 
 def test_a_server_without_skills_declares_nothing_and_has_no_such_methods() -> None:
     server = Server("s")
-    assert "extensions" not in server.capabilities(NEWEST)
-    assert {"skills/list", "skills/get", "resources/directory/read"} <= server.undeclared
+    assert "extensions" not in server.table.capabilities(NEWEST)
+    assert {"skills/list", "skills/get", "resources/directory/read"} <= server.table.undeclared
 
 
 async def test_main_files_are_listed_as_resources_with_the_fields_of_their_frontmatter(folder: Path) -> None:

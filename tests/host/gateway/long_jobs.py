@@ -13,6 +13,7 @@ from tests.interaction.wire import Peer
 from trunkline import Context, Server
 from trunkline.extensions import TASKS
 from trunkline.protocol.revisions import uses_handshake
+from trunkline.server.runtime import runtime_for
 
 __all__ = ["ASKED", "DIGGING", "FOUND", "Caller", "Site", "capabilities_of", "make_caller", "polled"]
 
@@ -61,7 +62,7 @@ class Site:
 
     async def tasks(self) -> int:
         """Return how many calls were tasks here."""
-        tasks: Any = self.server.tasks
+        tasks: Any = runtime_for(self.server).tasks
         # Of callers in this process, and of those over HTTP.
         pages = [await tasks.records.page(None, after=None, limit=10, address=each) for each in (None, "127.0.0.1")]
         return sum(map(len, pages))

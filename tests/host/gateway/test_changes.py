@@ -78,7 +78,7 @@ async def test_a_change_of_a_subscribed_resource_reaches_the_client(
 
 def _wanted(made: Server) -> set[str]:
     """Give the resources of a server that somebody wants to hear of."""
-    return {uri for sink in made.hub.listeners() for uri in getattr(sink, "uris", None) or _subscribed(sink)}
+    return {uri for sink in made.subscribers() for uri in getattr(sink, "uris", None) or _subscribed(sink)}
 
 
 def _subscribed(sink: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from trunkline import Server
+from trunkline.server.runtime import runtime_for
 
 
 def make() -> Server:
@@ -42,7 +43,7 @@ def make() -> Server:
 
     @server.tool
     async def end_listening() -> str:
-        server.hub.end("the server is shutting down")
+        runtime_for(server).hub.end("the server is shutting down")
         return "ended"
 
     @server.tool

@@ -30,6 +30,7 @@ from tests.interaction.wire import Peer, _Pipes
 from tests.server.tasks.fleet import PROGRAM
 from tests.server.tasks.talk import EXTENSION, FINISHED, WITH_TASKS
 from trunkline import Server
+from trunkline.server.runtime import server_store
 from trunkline.server.tasks.record import TaskRecord
 from trunkline.server.tasks.records import TaskRecords
 
@@ -199,7 +200,9 @@ class Killer:
         """Return all tasks that are stored."""
         server = Server("workers", **self.stored)
         try:
-            stored = TaskRecords(await server.state.ready(), server.state.seal, runner="observer", now=time.time)
+            stored = TaskRecords(
+                await server_store(server).ready(), server_store(server).seal, runner="observer", now=time.time
+            )
             return list(await stored.page(None, after=None, limit=1_000_000, address=self.address))
         finally:
             await server.aclose()

@@ -15,6 +15,7 @@ from tests.server.tasks.test_polling import job_of
 from tests.server.tasks.test_subscriptions import listen, told
 from trunkline import Context, Server
 from trunkline.extensions import TaskOptions, TaskSettings
+from trunkline.server.runtime import runtime_for
 
 ASKS: dict[str, Any] = {"elicitation": {"form": {}}}
 Pair = Callable[..., AbstractAsyncContextManager[tuple[TaskPeer, TaskPeer]]]
@@ -139,7 +140,7 @@ async def test_nothing_runs_for_other_workers_in_the_memory_of_one_process() -> 
     async with opened(server, EXTENSION, ASKS) as peer:
         id = await peer.start("work")
         await gate.entered.wait()
-        tasks: Any = server.tasks
+        tasks: Any = runtime_for(server).tasks
         chores, subscriptions = set(tasks._chores), list(tasks._others._subscriptions)
         gate.open.set()
         await peer.until(id)

@@ -23,6 +23,7 @@ from trunkline.errors import StoreUnavailable, TooManyRequests
 from trunkline.extensions import TaskLimits, TaskOptions
 from trunkline.protocol.limits import Limits
 from trunkline.server.journal import Journal
+from trunkline.server.runtime import runtime_for
 from trunkline.server.tasks.leases import Leases
 from trunkline.server.tasks.record import Change, TaskRecord, finish, keep_once
 from trunkline.server.tasks.records import TaskRecords
@@ -318,7 +319,7 @@ def make_store() -> tuple[MemoryContents, MemoryEngine, TaskRecords]:
 
 async def have_ended(server: Server, *ids: str) -> bool:
     """Return whether the handlers of tasks have returned."""
-    return all(server.tasks.runs[id].ended for id in ids)  # type: ignore[union-attr]
+    return all(runtime_for(server).tasks.runs[id].ended for id in ids)  # type: ignore[union-attr]
 
 
 async def test_an_outcome_waits_until_the_store_is_back() -> None:
@@ -343,7 +344,7 @@ async def test_changes_missed_in_an_outage_are_applied_once_for_each_task() -> N
     async with opened(server, EXTENSION) as peer:
         id = await peer.start("work", n=7)
         await gate.entered.wait()
-        tasks: Any = server.tasks
+        tasks: Any = runtime_for(server).tasks
         contents.set_available(False)
         for _ in range(5):
             tasks._others._changes_missed()
@@ -368,7 +369,7 @@ async def test_a_handler_whose_task_another_worker_took_over_is_stopped() -> Non
         id = await peer.start()
         await gate.entered.wait()
         await records.update(id, lambda each: replace(each, runner="other"))
-        tasks: Any = server.tasks
+        tasks: Any = runtime_for(server).tasks
         tasks._others._lease_lost(id)
         await gate.cancelled.wait()
         state = await peer.get(id)
@@ -418,7 +419,7 @@ async def test_a_question_that_the_store_lost_is_asked_again() -> None:
             f"task:{id}", encode(replace(stored, status="working", requests={}, journal=Journal())), ttl=60.0
         )
         assert (await peer.get(id))["status"] == "working"
-        tasks: Any = server.tasks
+        tasks: Any = runtime_for(server).tasks
         tasks._others._changes_missed()
         after = await peer.until(id, "input_required")
     assert after["inputRequests"] == before["inputRequests"]

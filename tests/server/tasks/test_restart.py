@@ -20,6 +20,7 @@ from tests.support import run_async
 from trunkline import Context, Server
 from trunkline.extensions import TaskOptions
 from trunkline.protocol.caller import Principal
+from trunkline.server.runtime import runtime_for
 from trunkline.server.tasks.leases import Leases
 from trunkline.server.tasks.record import CallerFacts, TaskRecord
 from trunkline.server.tasks.records import TaskRecords
@@ -411,8 +412,9 @@ async def test_draining_waits_for_tasks_that_would_be_lost() -> None:
     async with opened(server, CORE) as peer:
         id = await peer.start()
         await gate.entered.wait()
-        assert server.tasks is not None
-        draining = asyncio.ensure_future(server.tasks.drain(30.0))
+        tasks = runtime_for(server).tasks
+        assert tasks is not None
+        draining = asyncio.ensure_future(tasks.drain(30.0))
         await peer.peer.settle()
         assert not draining.done()
         gate.open.set()
@@ -425,9 +427,10 @@ async def test_draining_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(server, CORE) as peer:
         await peer.start()
         await gate.entered.wait()
-        assert server.tasks is not None
-        await server.tasks.drain(0.0)
-        await server.tasks.drain(0.01)
+        tasks = runtime_for(server).tasks
+        assert tasks is not None
+        await tasks.drain(0.0)
+        await tasks.drain(0.01)
     assert "1 tasks did not finish in 0.01 s" in caplog.text
 
 
@@ -436,8 +439,9 @@ async def test_draining_does_not_wait_for_tasks_that_another_process_runs_again(
     async with opened(server, CORE) as peer:
         await peer.start()
         await gate.entered.wait()
-        assert server.tasks is not None
-        await server.tasks.drain(1000.0)
+        tasks = runtime_for(server).tasks
+        assert tasks is not None
+        await tasks.drain(1000.0)
 
 
 async def test_draining_does_not_wait_for_people() -> None:
@@ -449,5 +453,6 @@ async def test_draining_does_not_wait_for_people() -> None:
 
     async with opened(server, EXTENSION, ASKS) as peer:
         await peer.question(await peer.start("work"))
-        assert server.tasks is not None
-        await server.tasks.drain(1000.0)
+        tasks = runtime_for(server).tasks
+        assert tasks is not None
+        await tasks.drain(1000.0)

@@ -202,7 +202,7 @@ async def sleep(ctx: Context, seconds: float) -> None:
         await asyncio.sleep(0)
         return
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    row = ctx.server.timers().after(seconds, lambda: None if done.done() else done.set_result(None))
+    row = ctx.server.call_later(seconds, lambda: None if done.done() else done.set_result(None))
     try:
         await done
     finally:

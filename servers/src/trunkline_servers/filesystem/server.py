@@ -47,9 +47,7 @@ def make_server(
         ConfigError: folders are given, and none of them exists.
     """
     allowed, limits = AllowedFolders(folders), limits or FileLimits()
-    worker = FileWorker(
-        allowed, limits=limits, submit=lambda work: server.pool.submit(work, {}), kernel_walk=kernel_walk
-    )
+    worker = FileWorker(allowed, limits=limits, submit=lambda work: server.run_in_thread(work), kernel_walk=kernel_walk)
     subscriptions = FileSubscriptions(worker.resolver, limits=limits, inotify=inotify)
     server = Server(
         "trunkline-filesystem",

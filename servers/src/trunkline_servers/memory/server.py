@@ -100,7 +100,7 @@ class _SharedGraph:
             return len(graph.rejected), ToolResult(_indented(shown), msgspec.Raw(shown))
 
         # Not for changes: the process may exit while a thread of this pool is running.
-        rejected, result = await self._server.pool.submit(looking, {})
+        rejected, result = await self._server.run_in_thread(looking)
         if rejected:
             await ctx.warning(f"{rejected} lines of the memory file cannot be read and are left out.")
         given: ToolResult = result

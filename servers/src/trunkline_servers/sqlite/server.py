@@ -190,7 +190,10 @@ def make_server(
     server = Server("sqlite", _INSTRUCTIONS, version=__version__)
     bounds = StatementLimits(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)
     database = SqliteDatabase(
-        path.absolute(), bounds=bounds, submit=lambda work: server.pool.submit(work, {}), read_only=read_only
+        path.absolute(),
+        bounds=bounds,
+        submit=lambda work: server.run_in_thread(work),
+        read_only=read_only,
     )
     if not read_only:
         database.prepare()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trunkline.cli.console_runner import ConsoleSettings
     from trunkline.cli.reload import ProjectModules
     from trunkline.console.console import LoadProblem
-    from trunkline.server.replacement import ReplaceableServer
+    from trunkline.server.replacement import Reloader
     from trunkline.server.server import Server
 
 __all__ = ["command"]
@@ -62,7 +62,7 @@ def command(
 class CurrentServer:
     """The target of the host's client: each new connection is served by the current version of the server."""
 
-    def __init__(self, running: ReplaceableServer) -> None:
+    def __init__(self, running: Reloader) -> None:
         """Serve the given server until a reload replaces it."""
         self._running = running
 
@@ -82,11 +82,11 @@ async def _develop(modules: ProjectModules, settings: ConsoleSettings, address: 
     from trunkline.console.console import LoadProblem
     from trunkline.devtools.client_configs.entries import file_name
     from trunkline.server.handler_functions import TRACEBACKS
-    from trunkline.server.replacement import ReplaceableServer
+    from trunkline.server.replacement import Reloader
 
     name = file_name(settings.title)
     server, known, problem = _load(modules, name)
-    running, loaded = ReplaceableServer(server), asyncio.Event()
+    running, loaded = Reloader(server), asyncio.Event()
     async with AsyncExitStack() as stack:
         # The author of the server reads its results.
         os.environ[TRACEBACKS] = "1"
@@ -143,7 +143,7 @@ async def _serve_http(server: Server, address: ListenAddress) -> None:
     from trunkline.cli.announcement import announce_address
     from trunkline.server.run import run_async
 
-    path = str(server.http_options.get("streamable_http_path") or "/mcp")
+    path = str(server.settings.http.get("streamable_http_path") or "/mcp")
 
     def announce(origin: str) -> None:
         announce_address(server, origin, path)

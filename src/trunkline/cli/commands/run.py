@@ -210,6 +210,7 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
     if options.get("workers") in (None, 1):
         run_loop(_http_server(server, options))
         return
+    from trunkline.server.runtime import has_shared_store
     from trunkline.server.workers import run_workers
 
     given = _http_options(server, options)
@@ -219,7 +220,7 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         from trunkline.cli.ui.output import print_notice
 
         announce(origin)
-        if given.get("store") is None and not server.has_shared_store:
+        if given.get("store") is None and not has_shared_store(server):
             print_notice(
                 f"{options['workers']} workers share sessions, handles and tasks until this process ends; to keep them "
                 "longer, give --store FILE, or for several machines --store redis://..."
@@ -237,14 +238,14 @@ def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any
 
 def _http_options(server: Server, options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options to serve with; the URL is printed as soon as the server listens."""
-    path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
+    path = options["path"] or server.settings.http.get("streamable_http_path") or "/mcp"
 
     def announce(origin: str) -> None:
         from trunkline.cli.ui.output import print_notice
 
         announce_http(server, announce_address(server, origin, str(path)))
-        if server.metrics is not None:
-            print_notice(f"metrics are served at {server.metrics.url}/metrics, health at /healthz and /readyz")
+        for metrics in (runtime.metrics for runtime in server._known_runtimes() if runtime.metrics is not None):
+            print_notice(f"metrics are served at {metrics.url}/metrics, health at /healthz and /readyz")
 
     return {**{name: value for name, value in options.items() if value is not None}, "started": announce}
 

@@ -110,7 +110,7 @@ def add_page(server: Server, uri: str, page: Callable[..., object] | PageSource,
         rest.setdefault("name", uri.removeprefix("ui://"))
     function = page if callable(page) else lambda: page
     definition = PageDefinition(uri, function, resource_options(rest), owner=server, declared=declared)
-    server.put_page(uri, definition, tools)
+    server._put_page(uri, definition, tools)
 
 
 def _names(known: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import ResourceError, ResourceNotFound
 from trunkline.extensions.skills.folder import ListedFile, SkillFolder, SkillManifest
 from trunkline.extensions.skills.frontmatter import SKILL_FILE, write_frontmatter
-from trunkline.server.dispatch import root_server
+from trunkline.server.dispatch import runtime_of
 from trunkline.server.resources import ResourceDefinition, ResourceOptions
 from trunkline.server.skill_options import SkillDefinition
 
@@ -97,7 +97,7 @@ class FolderSkill(SkillDefinition):
         uri = f"{self.root}/{path}"
         arguments = {"skill": self.manifest.path, "file": path}
         try:
-            content: bytes = await root_server(exchange).pool.submit(self.folder.read, arguments)
+            content: bytes = await runtime_of(exchange).submit(self.folder.read, arguments)
         except FileNotFoundError as error:
             raise ResourceNotFound(f"Resource not found: {uri}") from error
         except OSError as error:

@@ -24,6 +24,7 @@ from trunkline.extensions.skills.folder import Parts, SkillFolder, SkillManifest
 from trunkline.extensions.skills.frontmatter import SKILL_FILE, FrontmatterError, check_fields
 from trunkline.protocol.caller import Caller, has_scopes
 from trunkline.server.listing import make_cursor, position_after
+from trunkline.server.runtime import current_runtime
 from trunkline.server.scopes import check_scopes
 from trunkline.server.skill_options import SkillDefinition
 
@@ -45,7 +46,7 @@ Handler = Callable[[Exchange, Any], Awaitable[Any]]
 def make_service(server: Server) -> Skills:
     """Return the skills of a server, with the handlers of their methods registered."""
     skills = Skills(server)
-    server.handlers.update(_handlers(skills))
+    server.table.handlers.update(_handlers(skills))
     return skills
 
 
@@ -155,9 +156,9 @@ class Skills:
     async def refresh(self) -> None:
         """Check the folders of this server, and of servers mounted in it, for changes."""
         for server in self.server._all():
-            if isinstance(server.skills, Skills):
-                for folder in server.skills.folders:
-                    await self.server.pool.submit(server.skills.check, {"folder": folder})
+            if isinstance(server.table.skills, Skills):
+                for folder in server.table.skills.folders:
+                    await current_runtime(self.server).submit(server.table.skills.check, {"folder": folder})
 
     def check(self, folder: SkillFolder) -> None:
         """Check a folder for changes, and whether URIs that were taken are free; called in a worker thread."""
@@ -171,8 +172,8 @@ class Skills:
         return [
             skill
             for skill in server.registry.skills.values()
-            if server.listing.is_visible(caller, skill)
-            and (not skill.scopes or has_scopes(caller, skill.scopes, server.hierarchy))
+            if server.table.listing.is_visible(caller, skill)
+            and (not skill.scopes or has_scopes(caller, skill.scopes, server.settings.hierarchy))
         ]
 
     def find(self, exchange: Exchange, uri: str) -> SkillDefinition:
@@ -183,10 +184,10 @@ class Skills:
             InsufficientScope: the caller lacks a scope.
         """
         skill = self.server.registry.skills.get(uri)
-        if skill is None or not self.server.listing.is_visible(exchange.admitted.caller, skill):
+        if skill is None or not self.server.table.listing.is_visible(exchange.admitted.caller, skill):
             raise InvalidParams(f"No skill is served at {uri}", data={"uri": uri})
         if skill.scopes:
-            check_scopes(exchange, skill.scopes, self.server.hierarchy)
+            check_scopes(exchange, skill.scopes, self.server.settings.hierarchy)
         return skill
 
     def find_file(self, exchange: Exchange, uri: str) -> ResourceDefinition | None:
@@ -202,10 +203,10 @@ class Skills:
             if (
                 isinstance(skill, FolderSkill)
                 and path in skill.files
-                and self.server.listing.is_visible(exchange.admitted.caller, skill)
+                and self.server.table.listing.is_visible(exchange.admitted.caller, skill)
             ):
                 if skill.scopes:
-                    check_scopes(exchange, skill.scopes, self.server.hierarchy)
+                    check_scopes(exchange, skill.scopes, self.server.settings.hierarchy)
                 return SkillFileDefinition(skill, path)
             root = root.rpartition("/")[0]
         return None
@@ -227,8 +228,10 @@ class Skills:
 
     def _hints(self, caller: Caller) -> dict[str, Any]:
         # As in other lists: a result that depends on the caller must not be cached for others.
-        public = self.server.auth is None and not self.server.has_hidden and caller.origin.principal is None
-        return {"ttl_ms": self.server.cache_ttl_ms, "cache_scope": "public" if public else "private"}
+        public = (
+            self.server.settings.auth is None and not self.server.table.has_hidden and caller.origin.principal is None
+        )
+        return {"ttl_ms": self.server.settings.cache_ttl_ms, "cache_scope": "public" if public else "private"}
 
     def directory(self, exchange: Exchange, uri: str, cursor: str | None) -> t.ReadResourceDirectoryResult:
         """Return one page of the direct children of a directory.
@@ -276,7 +279,7 @@ class Skills:
         """Return the resources registered below a generated skill."""
         if isinstance(skill, FolderSkill):
             return ()
-        listing = self.server.listing
+        listing = self.server.table.listing
         return [
             each
             for uri, each in self.server.registry.resources.items()
@@ -329,8 +332,8 @@ def _directory(uri: str) -> t.Resource:
 
 
 def _handlers(skills: Skills) -> dict[str, Handler]:
-    list_resources = skills.server.handlers["resources/list"]
-    read_resource = skills.server.handlers["resources/read"]
+    list_resources = skills.server.table.handlers["resources/list"]
+    read_resource = skills.server.table.handlers["resources/read"]
 
     async def skills_list(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         await skills.refresh()

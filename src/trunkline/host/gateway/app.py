@@ -136,7 +136,9 @@ async def serve(assembly: Assembly, options: ServeOptions, worker: WorkerLinks |
         if worker is not None:
             await worker.start(assembly.core, list(app.gateways))
         elif options.get("store") is not None:
-            await asyncio.gather(*(gateway.state.start() for gateway in app.gateways))
+            from trunkline.server.runtime import server_store
+
+            await asyncio.gather(*(server_store(gateway).start() for gateway in app.gateways))
         measured = options.get("metrics") if worker is None else worker.process.reports
         async with _measured(assembly, measured, app.gateways) as metrics:
             if metrics is not None:
@@ -260,11 +262,11 @@ def _release_starts(assembly: Assembly, gateway: Gateway) -> None:
     loop.call_later(_HOLD_SECONDS, release)
     for method in ("initialize", "server/discover"):
 
-        def answer(exchange: Exchange, params: Any, handler: Any = gateway.handlers[method]) -> Any:
+        def answer(exchange: Exchange, params: Any, handler: Any = gateway.table.handlers[method]) -> Any:
             loop.call_later(_ANSWER_SECONDS, release)
             return handler(exchange, params)
 
-        gateway.handlers[method] = answer
+        gateway.table.handlers[method] = answer
 
 
 @asynccontextmanager

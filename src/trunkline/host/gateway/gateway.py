@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -129,7 +129,7 @@ class Gateway(Server):
         self.routes: ExtensionRoutes = ExtensionRoutes({}, {})
         core.pin_extensions(self.options.extensions)
         self._notifications = GatewayNotifications(self)
-        self.handlers.update(
+        self.table.handlers.update(
             {
                 "tools/call": self._tools_call,
                 "tools/list": self._tools_list,
@@ -143,7 +143,7 @@ class Gateway(Server):
                 "logging/setLevel": self._sets_level,
             }
         )
-        self.handlers.update({method: self._after_first_lists(method) for method in _LISTS})
+        self.table.handlers.update({method: self._after_first_lists(method) for method in _LISTS})
         self._refresh()
         self._unfollow = core.follow_catalog(self._catalog_changed)
         self._unfollow_resources = core.follow_resources(self._resource_changed)
@@ -185,7 +185,7 @@ class Gateway(Server):
         has_apps = any(catalog.parts[name].offering.has_apps for name in self.served())
         self.registry: RegistrySnapshot = self._entries.registry(self.registry.counter + 1, own, has_apps=has_apps)
         self.instructions: str | None = joined_instructions(catalog.instructions, self.options.servers)
-        self.experimental: Mapping[str, Any] | None = gateway_capability(
+        self.settings.experimental = gateway_capability(
             self.core.id, (part.offering for part in catalog.parts.values())
         )
         known = (*self.core.extensions, *self.options.extensions)
@@ -199,24 +199,20 @@ class Gateway(Server):
     def _pass_extensions(self, routes: ExtensionRoutes) -> None:
         """Advertise and serve exactly the extensions that are forwarded now."""
         before, self.routes = self.routes, routes
-        skills, had_skills = skill_settings(self), SKILLS in self.extensions
+        skills, had_skills = skill_settings(self), SKILLS in self.settings.extensions
         own = {} if skills is None else {SKILLS: skills}
-        self.extensions: Mapping[str, Any] = {**routes.declared, **own}
+        self.settings.extensions = {**routes.declared, **own}
         if (skills is not None) is not had_skills:
             self._refresh()
         if before.methods == routes.methods:
             return
         for name in before.methods:
-            self.handlers.pop(name, None)
-        self.handlers.update(
+            self.table.handlers.pop(name, None)
+        self.table.handlers.update(
             {name: extension_handler(self.core, each, self._run_for) for name, each in routes.methods.items()}
         )
         rows = {name: each.row for name, each in routes.methods.items()}
-        self.profile = make_server_profile(rows, self._revisions)
-        for sink in self.hub.listeners():
-            if isinstance(sink, ServerConnection):
-                # An open connection keeps its initial methods.
-                sink.replace_server(self)
+        self.table.profile = make_server_profile(rows, self.settings.revisions)
 
     def _belongs(self, item: CatalogItem) -> bool:
         if not self._in_profile(item.server):
@@ -269,7 +265,7 @@ class Gateway(Server):
         Many clients list once, and the stateless era has no ``initialize`` that could wait in its place. Some give up
         after five seconds, so one bound holds for both waits.
         """
-        handler, kind = self.handlers[method], method.partition("/")[0]
+        handler, kind = self.table.handlers[method], method.partition("/")[0]
 
         async def handle(exchange: Exchange, params: Any) -> Any:
             now = asyncio.get_running_loop().time
@@ -303,12 +299,12 @@ class Gateway(Server):
             return self._page("tools/list", exchange, params)
         # The descriptions of the search tools name the other tools, so they depend on the caller.
         shown = self._tool_search.described(lambda item: self._sees(caller, item))
-        own = [each for each in self._long_calls.tools.values() if self.listing.is_visible(caller, each)]
-        shown += self.listing.listed(self.registry, caller, own)
+        own = [each for each in self._long_calls.tools.values() if self.table.listing.is_visible(caller, each)]
+        shown += self.table.listing.listed(self.registry, caller, own)
         listed = {} if self._entries is None else dict(self._entries.of["tool"])
         for item in self._tool_search.found(self.sessions.session(exchange)):
             listed.setdefault(item.wire, RegistryEntry(item))
-        shown += self.listing.listed(
+        shown += self.table.listing.listed(
             self.registry, caller, (each for each in listed.values() if self._sees(caller, each.item))
         )
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
@@ -329,7 +325,7 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         self._listing_for = self.sessions.session(exchange)
         try:
-            return self.listing.page(method, self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+            return self.table.listing.page(method, self.registry, caller, cursor=params.cursor, stamp=self.table.stamp)
         finally:
             self._listing_for = None
 
@@ -576,17 +572,21 @@ class Gateway(Server):
         # A stateless client gets the question as its response, so its request ends before another prompter can answer.
         return client if channel.parks else race(self._prompter, client)
 
-    def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
+    def _notification_received(
+        self, event: NotificationReceived, origin: Origin, session: Session | None, running: set[asyncio.Future[Any]]
+    ) -> None:
         """Forward a notification of an extension; any other is the server's."""
         if not self._notifications.received(event, origin, session):
-            super().notification_received(event, origin, session)
+            super()._notification_received(event, origin, session, running)
 
     # --- clients that leave ------------------------------------------------------------------------------------------
 
-    async def _clean_up(self, connection: Connection) -> None:
-        """Clean up after a connection, with the session of a stateless client that used it alone."""
-        await super()._clean_up(connection)
+    def _connection_ended(self, connection: Connection) -> None:
+        """End the session of a stateless client that used the connection alone."""
         self.sessions.disconnected(connection)
+
+    def _make_hub(self) -> GatewayHub:
+        return self.hub
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
         """Send one handshake client a notification outside of any request."""

@@ -20,6 +20,7 @@ from trunkline.host.upstreams.routing.upstream_tasks import TASK_KEYS
 from trunkline.protocol.caller import Session
 from trunkline.protocol.extensions import TASKS, declared_extension
 from trunkline.server.task_options import TaskOptions
+from trunkline.server.tasks.methods import tasks_of
 from trunkline.server.tools import ToolDefinition
 
 if TYPE_CHECKING:
@@ -53,16 +54,17 @@ class LongCalls:
         """Use the tasks of a gateway."""
         # Unfinished calls of an earlier process continue only if they are tasks at their server.
         self._options = TaskOptions(after=gateway.options.task_after, retry=_RESTARTS)
-        self._tasks = gateway._use_tasks()
+        self._gateway = gateway
+        gateway._use_tasks()
 
     @property
     def tools(self) -> Mapping[str, ToolDefinition]:
         """The job tools for clients without tasks; none if their calls are held open."""
-        return self._tasks.tools
+        return self._gateway.table.job_tools
 
     async def call(self, exchange: Exchange, params: t.CallToolRequestParams, call: PreparedCall) -> Any:
         """Answer a call with its result, a task, or a job."""
-        return await self._tasks.call(self._options, exchange, params, call.work, keep_alive=call.is_slow)
+        return await tasks_of(exchange).call(self._options, exchange, params, call.work, keep_alive=call.is_slow)
 
     def check_restarted(self, exchange: Exchange) -> None:
         """Check that a call of an earlier process can continue, because it is a task at its server.
@@ -75,4 +77,5 @@ class LongCalls:
 
     def goes_on(self, session: Session | None) -> bool:
         """Return True if a call of a session continues after the session ends."""
-        return session is not None and self._tasks.runs_for(session)
+        services = [runtime.tasks for runtime in self._gateway._served_by()]
+        return session is not None and any(tasks is not None and tasks.runs_for(session) for tasks in services)

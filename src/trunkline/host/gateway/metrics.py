@@ -13,6 +13,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from trunkline.host.core import HostCore
+from trunkline.server.runtime import runtime_for
 from trunkline.server.telemetry import ServerMetrics, metrics_listener
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ async def gateway_metrics(
     """
     metrics = GatewayMetrics(core)
     try:
-        async with metrics_listener(gateways, address, metrics=metrics):
+        runtimes = [runtime_for(gateway) for gateway in gateways]
+        async with metrics_listener(runtimes, address, metrics=metrics):
             yield metrics
     finally:
         core.supervisor.measure_calls(None)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidRequest, TooManyRequests
+from trunkline.server.dispatch import runtime_of
 from trunkline.server.handlers import session_of
 from trunkline.server.subscriptions import serve_subscription, supported_filter
 
@@ -60,7 +61,7 @@ def subscription_handlers(gateway: Gateway) -> dict[str, Callable[[Exchange, Any
             raise InvalidRequest(
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
-        wanted = supported_filter(params.notifications, gateway.capabilities(exchange.admitted.caller.revision))
+        wanted = supported_filter(params.notifications, gateway.table.capabilities(exchange.admitted.caller.revision))
         exchange.params = None
         return _listen(gateway, exchange, replace(wanted, task_ids=params.notifications.task_ids))
 
@@ -81,6 +82,7 @@ async def _listen(gateway: Gateway, exchange: Exchange, wanted: t.SubscriptionFi
             await gateway.subscriptions.subscribe(
                 exchange, session, exchange.admitted.caller, uris=lambda: uris, added=uris
             )
-        return await serve_subscription(exchange, gateway.hub, wanted=wanted, max_pending=notices, tasks=gateway.tasks)
+        tasks = runtime_of(exchange).tasks
+        return await serve_subscription(exchange, gateway.hub, wanted=wanted, max_pending=notices, tasks=tasks)
     finally:
         gateway.subscriptions.remove(exchange)

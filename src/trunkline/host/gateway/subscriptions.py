@@ -86,8 +86,8 @@ class GatewayHub(ChangeHub):
             yield
             # What changed until now is in the list, which is built next.
             self._deliver()
-            if self.relay is not None:
-                self.relay.flush()
+            for relay in self.relays():
+                relay.flush()
             self._unread.get(session, set()).discard(kind)
         finally:
             self._waiting.remove(session)

@@ -65,7 +65,9 @@ class WorkerLinks:
             ConfigError: other workers have other keys.
         """
         if self.url is not None:
-            await asyncio.gather(*(gateway.state.start() for gateway in gateways))
+            from trunkline.server.runtime import server_store
+
+            await asyncio.gather(*(server_store(gateway).start() for gateway in gateways))
         self._parked = ParkedElsewhere(self.open_store("trunkline/parked"), core.parking, random=os.urandom)
         await self._parked.start()
 

@@ -27,9 +27,8 @@ from trunkline.server.journal import OpenJournal, default_key, make_question
 from trunkline.transports.link import Link, Receiver
 
 if TYPE_CHECKING:
-    from trunkline.server.server import Server
     from trunkline.server.tasks.run import Run
-    from trunkline.timers import TimerHandle
+    from trunkline.timers import TimerHandle, Timers
 
 __all__ = ["KeepAlive", "TaskChannel", "TaskExchange", "UnconnectedLink"]
 
@@ -246,11 +245,11 @@ class KeepAlive:
     as a task declares that it is slow; if its caller does not support tasks, the call is held open.
     """
 
-    def __init__(self, server: Server, exchange: Exchange) -> None:
+    def __init__(self, timers: Timers, exchange: Exchange) -> None:
         """Create it for an exchange; it does nothing if the caller did not request progress."""
         meta = exchange.admitted.params.meta
         self._token: t.ProgressToken | None = None if meta is None else meta.progress_token
-        self._server = server
+        self._timers = timers
         self._exchange = exchange
         self._timer: TimerHandle | None = None
         self._seconds = 0.0
@@ -270,7 +269,7 @@ class KeepAlive:
             self._timer.cancel()
 
     def _wait(self) -> None:
-        self._timer = self._server.call_later(_SILENCE_SECONDS, self._tick)
+        self._timer = self._timers.after(_SILENCE_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._seconds += _SILENCE_SECONDS

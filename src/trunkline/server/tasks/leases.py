@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from weakref import ref
 
 import msgspec
 
@@ -19,7 +22,10 @@ from trunkline.server.tasks.record import TaskRecord, start_again
 from trunkline.server.tasks.records import QUEUE, HeldTask, TaskRecords
 from trunkline.store.interface import Enqueue
 
-__all__ = ["LEFT", "Leases"]
+if TYPE_CHECKING:
+    from trunkline.server.tasks.service import Tasks
+
+__all__ = ["LEFT", "Leases", "TaskRunner"]
 
 log = logging.getLogger("trunkline")
 
@@ -33,6 +39,30 @@ _RELEASED_SECONDS = 1e8
 _CLAIM = 64
 #: Leases that are renewed in one step, so that no step blocks the store for long.
 _RENEW = 500
+
+
+class TaskRunner:
+    """A runner of this process, with the unfinished tasks whose leases it holds."""
+
+    __slots__ = ("_process", "_tasks", "held", "stopped")
+
+    def __init__(self, tasks: Tasks) -> None:
+        """Start to hold the tasks of an event loop."""
+        self._tasks = ref(tasks)
+        self._process = os.getpid()
+        self.held: Mapping[str, object] = tasks.records.held
+        self.stopped = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it belongs to this process, not to the one that this process was forked from."""
+        return self._process == os.getpid()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has stopped, or its event loop has."""
+        tasks = self._tasks()
+        return self.stopped or tasks is None or not tasks.runtime.loop.is_running()
 
 
 class Leases:

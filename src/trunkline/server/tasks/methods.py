@@ -28,7 +28,8 @@ from trunkline.protocol.methods import decode_params, embedded_requests, request
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import related
 from trunkline.server.channels import channel_for
-from trunkline.server.dispatch import ServerConnection
+from trunkline.server.dispatch import ServerConnection, runtime_of
+from trunkline.server.task_options import may_list_tasks
 from trunkline.server.tasks.record import (
     TaskRecord,
     answer_questions,
@@ -40,9 +41,10 @@ from trunkline.server.tasks.run import Run
 from trunkline.server.tasks.wire import core_task, extension_task, task_outcome
 
 if TYPE_CHECKING:
+    from trunkline.server.server import Server
     from trunkline.server.tasks.service import Tasks
 
-__all__ = ["find_task", "follow", "relay_directly", "state_of", "task_handlers"]
+__all__ = ["find_task", "follow", "offer_tasks", "relay_directly", "state_of", "tasks_of"]
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LATEST = 1e11  # No task is created later, in the year 5138: a greater time in a cursor is not ours.
@@ -52,20 +54,41 @@ _LOOK_SECONDS = 5.0  # How often a task of another worker is looked at, although
 Handler = Callable[[Exchange, Any], Awaitable[Any]]
 
 
-def task_handlers(tasks: Tasks) -> Mapping[str, Handler]:
+def offer_tasks(server: Server) -> None:
+    """Register the handlers of the methods of tasks on a server, and the job tools if its clients may poll."""
+    server.table.handlers.update(_task_handlers())
+    assert server.table.task_settings is not None
+    if server.table.task_settings.slow_calls == "poll":
+        from trunkline.server.tasks.polling import PolledListing, make_job_tools
+
+        server.table.job_tools = {tool.name: tool for tool in make_job_tools(server)}
+        server.table.listing.variants = PolledListing()
+
+
+def tasks_of(exchange: Exchange) -> Tasks:
+    """Return the tasks of the runtime that serves a request; only for servers that offer tasks."""
+    tasks = runtime_of(exchange).tasks
+    assert tasks is not None
+    return tasks
+
+
+def _task_handlers() -> Mapping[str, Handler]:
     """Return the handlers of the methods of tasks."""
 
     async def get(exchange: Exchange, params: t.GetTaskRequestParams) -> Any:
+        tasks = tasks_of(exchange)
         record = await find_task(tasks, exchange, params.task_id)
         return state_of(tasks, record, core=_is_core(exchange))
 
     async def update(exchange: Exchange, params: t.UpdateTaskRequestParams) -> Any:
+        tasks = tasks_of(exchange)
         record = await find_task(tasks, exchange, params.task_id)
         _check_answers(record, params.input_responses)
         await answer(tasks, record.id, params.input_responses)
         return t.EmptyResult()
 
     async def cancel(exchange: Exchange, params: t.CancelTaskRequestParams) -> Any:
+        tasks = tasks_of(exchange)
         record = await find_task(tasks, exchange, params.task_id)
         record, cancelled = await _cancel(tasks, record)
         if not _is_core(exchange):
@@ -76,13 +99,14 @@ def task_handlers(tasks: Tasks) -> Mapping[str, Handler]:
         return t.CancelTaskResult(**members)
 
     async def result(exchange: Exchange, params: t.GetTaskPayloadRequestParams) -> Any:
+        tasks = tasks_of(exchange)
         record = await find_task(tasks, exchange, params.task_id)
         record = await follow(tasks, exchange, record)
         outcome = task_outcome(record)
         return replace(outcome, meta={**(outcome.meta or {}), **related(record.id)})
 
     async def list_tasks(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
-        return await _list(tasks, exchange, params.cursor)
+        return await _list(tasks_of(exchange), exchange, params.cursor)
 
     return {
         "tasks/get": get,
@@ -342,7 +366,7 @@ def relay_directly(tasks: Tasks, run: Run) -> None:
 
 
 def _relay_unasked(tasks: Tasks, run: Run) -> None:
-    subscriber = None if run.session is None else tasks.server.subscriber(run.session)
+    subscriber = None if run.session is None else tasks.runtime.subscriber(run.session)
     if not isinstance(subscriber, ServerConnection) or subscriber.connection is None:
         return
     if not subscriber.connection.link.delivers_requests:
@@ -360,7 +384,7 @@ async def _relay_on_connection(
     assert record is not None
     row = requests_to_client(record.caller.caller().revision)[request.method]
     params = replace(decode_params(row, request.params), meta=Raw(msgspec.json.encode(related(record.id))))
-    timeouts = Timeouts(idle=None, total=tasks.server.limits.ask_seconds)
+    timeouts = Timeouts(idle=None, total=tasks.runtime.limits.ask_seconds)
     # If the connection is lost, the client may reconnect and fetch the result.
     with suppress(LinkError):
         await _ask(tasks, run, key, connection.request(request.method, params, timeouts=timeouts))
@@ -371,12 +395,12 @@ async def _relay_on_connection(
 
 async def _list(tasks: Tasks, exchange: Exchange, cursor: str | None) -> t.ListTasksResult:
     caller = exchange.admitted.caller
-    if not tasks.may_list(caller):
+    if not may_list_tasks(caller):
         raise MethodNotFound(
             "Method not found: tasks/list (this server cannot distinguish its callers)", data={"method": "tasks/list"}
         )
     tasks.start()
-    size = tasks.server.limits.page_size
+    size = tasks.runtime.limits.page_size
     found = await tasks.records.page(
         caller.principal, after=_position(cursor), limit=size + 1, address=caller.origin.address
     )

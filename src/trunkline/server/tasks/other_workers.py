@@ -19,6 +19,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import RequestFailed, StoreUnavailable
 from trunkline.protocol.methods import decode_params, requests_to_server
 from trunkline.protocol.request_validation import ValidatedRequest
+from trunkline.server.dispatch import call_in_middleware
 from trunkline.server.journal import OpenJournal
 from trunkline.server.tasks.exchange import TaskChannel, TaskExchange
 from trunkline.server.tasks.leases import LEFT, Leases
@@ -256,6 +257,6 @@ class OtherWorkers:
 async def _call_again(tasks: Tasks, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
     """Call a tool again as its caller did, with the middleware of the server."""
     server = tasks.server
-    if not server.middleware:
+    if not server.table.middleware:
         return await server._perform_call(exchange, params)
-    return await server.call_in_middleware(exchange, params, server._perform_call)
+    return await call_in_middleware(server.table, exchange, params, server._perform_call)

@@ -16,12 +16,13 @@ from trunkline.errors import InvalidParams, RequestFailed, ToolError
 from trunkline.protocol.extensions import TASKS, declared_extension
 from trunkline.protocol.revisions import Feature
 from trunkline.server.context import Context
-from trunkline.server.tasks.methods import find_task, follow
+from trunkline.server.tasks.methods import find_task, follow, tasks_of
 from trunkline.server.tasks.wire import task_outcome
 from trunkline.server.tools import ToolDefinition, ToolOptions
 
 if TYPE_CHECKING:
     from trunkline.protocol.caller import Caller
+    from trunkline.server.server import Server
     from trunkline.server.tasks.record import TaskRecord
     from trunkline.server.tasks.service import Tasks
 
@@ -80,11 +81,12 @@ class PolledListing:
         return listed if kind or getattr(definition, "task", None) is None else replace(listed, output_schema=None)
 
 
-def make_job_tools(tasks: Tasks) -> tuple[JobTool, JobTool]:
+def make_job_tools(server: Server) -> tuple[JobTool, JobTool]:
     """Return the two tools."""
 
     async def status(job: Annotated[str, "The id of the job, from the result that named it."], ctx: Context) -> Any:
         """Return how far a job is."""
+        tasks = tasks_of(ctx.exchange)
         record = tasks.latest(await _find(tasks, ctx, job))
         return {"job": record.id, "status": record.status, "message": record.message}
 
@@ -94,6 +96,7 @@ def make_job_tools(tasks: Tasks) -> tuple[JobTool, JobTool]:
         wait: Annotated[float, "Seconds to wait for the job to finish, at most 20."] = _LONGEST_WAIT,
     ) -> Any:
         """Return the result of a job; one that is still running is waited for."""
+        tasks = tasks_of(ctx.exchange)
         record = await _find(tasks, ctx, job)
         seconds = min(max(0.0, wait), _LONGEST_WAIT)
         record = await follow(tasks, ctx.exchange, record, seconds=seconds)
@@ -105,7 +108,6 @@ def make_job_tools(tasks: Tasks) -> tuple[JobTool, JobTool]:
             raise ToolError(error.message) from error
 
     hints = t.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-    server = tasks.server
     return (
         JobTool(status, ToolOptions(name=JOB_STATUS, annotations=hints, output_schema=None), owner=server),
         JobTool(result, ToolOptions(name=JOB_RESULT, annotations=hints, output_schema=None), owner=server),

@@ -12,28 +12,28 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import MethodNotFound, RequestFailed, StoreUnavailable, TooManyRequests
-from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.caller import Session
 from trunkline.protocol.extensions import TASKS, declared_extension, missing_extension, require_extension
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.tasks import from_milliseconds
 from trunkline.server.channels import InputRequiredChannel
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.journal import Journal
-from trunkline.server.server import Server
 from trunkline.server.store_budget import StoreBudget
 from trunkline.server.subscriptions import SubscriptionStream
 from trunkline.server.task_options import Sent, TaskOptions, TaskSettings
 from trunkline.server.tasks.exchange import KeepAlive, TaskExchange, UnconnectedLink
+from trunkline.server.tasks.leases import TaskRunner
 from trunkline.server.tasks.other_workers import OtherWorkers
 from trunkline.server.tasks.record import CallerFacts, Change, TaskRecord, finish, owner_of
 from trunkline.server.tasks.records import TaskLimits, TaskRecords, when_reachable
@@ -45,9 +45,12 @@ from trunkline.server.tasks.wire import (
     task_notification,
     with_related,
 )
-from trunkline.server.tools import ToolDefinition
 
-__all__ = ["Tasks", "make_service"]
+if TYPE_CHECKING:
+    from trunkline.server.runtime import ServerRuntime
+    from trunkline.server.server import Server
+
+__all__ = ["Tasks"]
 
 log = logging.getLogger("trunkline")
 
@@ -55,48 +58,37 @@ _NOTIFY_SECONDS = 30.0  # How long a notification waits for a store that cannot 
 _CLEAN_UP_SECONDS = 5.0  # How long a cancelled handler has to clean up before its caller is answered.
 
 
-def make_service(server: Server, settings: TaskSettings) -> Tasks:
-    """Return the tasks of a server, with the handlers of their methods registered."""
-    from trunkline.server.tasks.methods import task_handlers
-
-    tasks = Tasks(server, settings)
-    server.handlers.update(task_handlers(tasks))
-    if settings.slow_calls == "poll":
-        from trunkline.server.tasks.polling import PolledListing, make_job_tools
-
-        tasks.tools = {tool.name: tool for tool in make_job_tools(tasks)}
-        server.listing.variants = PolledListing()
-    return tasks
-
-
 class Tasks:
-    """The tasks of one server."""
+    """The tasks of one server that run in one event loop."""
 
-    def __init__(self, server: Server, settings: TaskSettings) -> None:
+    def __init__(self, runtime: ServerRuntime, settings: TaskSettings) -> None:
         """Create the service; nothing runs before the first call."""
-        self.server = server
+        self.runtime = runtime
         self.settings = settings
         self.now: Callable[[], float] = time.time
         self.limits: TaskLimits = settings.limits or TaskLimits()
-        #: The tools for clients without tasks.
-        self.tools: Mapping[str, ToolDefinition] = {}
         #: The tasks that run here, by id.
         self.runs: dict[str, Run] = {}
+        #: Those that hold lifespans.
+        self.holders: set[object] = set()
         #: The stored tasks, and the other workers, as one event loop sees them; set by `start`.
         self.records: TaskRecords
         self._others: OtherWorkers
-        #: The tasks of runners that have ended without a chance to release them, until the next one does.
-        self._abandoned: dict[str, list[str]] = {}
         self._connection: Connection | None = None
-        #: The event loop, the process and the store that tasks run in; None before the first, and after the end.
-        self._place: tuple[asyncio.AbstractEventLoop, int, object] | None = None
+        #: What this runner holds; None before the first task, and after the end.
+        self._runner: TaskRunner | None = None
         #: Background work: taking over tasks, cleaning up.
         self._chores: set[asyncio.Task[None]] = set()
-        self._budget = StoreBudget(server.limits)
+        self._budget = StoreBudget(runtime.limits)
+
+    @property
+    def server(self) -> Server:
+        """The definition that is served now."""
+        return self.runtime.definition
 
     async def leave(self) -> None:
         """Stop the running tasks if other workers can take them over."""
-        if self._place is not None and self.records.shared:
+        if self._runner is not None and self.records.shared:
             await self.aclose()
 
     # --- which call becomes a task ------------------------------------------------------------------------------------
@@ -140,7 +132,7 @@ class Tasks:
 
     async def _hold(self, exchange: Exchange, work: Work) -> Any:
         """Run a call with its request held open."""
-        with KeepAlive(self.server, exchange):
+        with KeepAlive(self.runtime.timers, exchange):
             return await work(exchange)
 
     async def continue_as_task(self, exchange: Exchange) -> bool:
@@ -154,15 +146,6 @@ class Tasks:
     def runs_for(self, session: Session) -> bool:
         """Return True if a task of this session runs here."""
         return any(run.exchange.admitted.caller.session is session for run in self.runs.values())
-
-    def capabilities(self, caller: Caller | None) -> Mapping[str, Any]:
-        """Return the ``tasks`` capability of revisions with tasks in their core; without a caller, all of it."""
-        declared: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
-        return {"list": {}, **declared} if caller is None or self.may_list(caller) else declared
-
-    def may_list(self, caller: Caller) -> bool:
-        """Return True if a caller may list its tasks: only if it can be distinguished from others."""
-        return caller.principal is not None or caller.origin.transport != "http"
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -218,7 +201,7 @@ class Tasks:
         job.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         try:
             # On the request itself: this progress must not become the status of the task.
-            with KeepAlive(self.server, exchange):
+            with KeepAlive(self.runtime.timers, exchange):
                 await asyncio.wait((job, run.wants_task), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 channel = exchange.channel
                 if not job.done() and isinstance(channel, InputRequiredChannel) and channel.asking:
@@ -254,27 +237,31 @@ class Tasks:
 
     def _begin(self, run: Run) -> asyncio.Task[Any]:
         job = asyncio.get_running_loop().create_task(self._perform(run))
+        self._keep(job)
         run.job = run.exchange.task = job
         return job
 
     async def _perform(self, run: Run) -> Any:
         """Run the handler; store the outcome if the call has become a task, otherwise return it to the caller."""
-        server, exchange = self.server, run.exchange
+        exchange = run.exchange
+        # The definition may be replaced meanwhile.
+        held = None if self.runtime.table.calls_directly else self.runtime.held
         outcome: Any
-        # The connection of the caller may end before the handler does.
-        held = () if server.calls_directly else server.acquire_lifespans(run)
         try:
-            for lifespan in held:
-                assert lifespan.ready is not None
-                await asyncio.shield(lifespan.ready)
+            if held is not None:
+                # The connection of the caller may end before the handler does.
+                self.holders.add(run)
+                held.add(run)
+                await held.entered(run)
             outcome = await run.work(exchange)
         except BaseException as error:  # noqa: BLE001 - raised again below, unless it is the outcome of a task
             outcome = error
         run.ended = True
         if exchange.detached:
             await self._settle(run, outcome)
-        if not server.calls_directly:
-            await server.release(run)
+        if held is not None:
+            await held.release(run)
+            self.holders.discard(run)
         if exchange.detached and not run.settled:
             await self._settle(run, outcome)
         # It refers to the run: otherwise only the garbage collector would free them, and the caller's request.
@@ -447,7 +434,7 @@ class Tasks:
         if session.store is not None:
             # Any worker may have the stream of a shared session.
             session.store.connect()
-        subscriber = self.server.subscriber(session)
+        subscriber = self.runtime.subscriber(session)
         if not isinstance(subscriber, ServerConnection):
             return False
         subscriber.notify(method, params)
@@ -463,7 +450,7 @@ class Tasks:
         require_extension(caller.capabilities, TASKS)
         self.start()
         # Each task may have one queued notification, besides those of other kinds.
-        wanted = list(dict.fromkeys(ids))[: self.server.limits.notices // 2]
+        wanted = list(dict.fromkeys(ids))[: self.runtime.limits.notices // 2]
         found = [await self.records.get(id) for id in wanted]
         owner = owner_of(caller.principal)
         return [each.id for each in found if each is not None and each.owner == owner]
@@ -486,23 +473,18 @@ class Tasks:
 
     def connection(self) -> Connection:
         """Return a connection without a peer, for handlers whose caller has disconnected."""
-        if self._connection is None or self._connection._loop is not asyncio.get_running_loop():
-            server = self.server
-            service = ServerConnection(server)
-            self._connection = Connection(UnconnectedLink(), service, limits=server.limits, timers=server.timers())
+        if self._connection is None:
+            runtime = self.runtime
+            service = ServerConnection(runtime)
+            self._connection = Connection(UnconnectedLink(), service, limits=runtime.limits, timers=runtime.timers)
             service.connection = self._connection
         return self._connection
 
     def start(self) -> None:
-        """Start to run tasks in this event loop and process, and take over unfinished tasks of ended ones."""
-        state = self.server.state
-        place = (asyncio.get_running_loop(), os.getpid(), state.store)
-        if place == self._place:
+        """Start to run tasks, and take over unfinished tasks of event loops and processes that have ended."""
+        if self._runner is not None:
             return
-        if self._place is not None and self._place[1] == place[1]:
-            # The event loop has ended without ``close``: its tasks no longer run.
-            self._abandon()
-        self._place = place
+        state = self.runtime.state
         self.runs = {}
         runner = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.records = TaskRecords(
@@ -514,16 +496,14 @@ class Tasks:
             budget=self._budget,
             shared=state.is_shared,
             connect=state.ready,
-            journal_limits=self.server.limits,
+            journal_limits=self.runtime.limits,
         )
         self._others = OtherWorkers(self, self.records, self.settings.lease)
-        abandoned, self._abandoned = self._abandoned, {}
-        self._others.start(abandoned)
-
-    def _abandon(self) -> None:
-        """Remember the tasks of a runner that has ended, for the next one of this process."""
-        if self.records.held:
-            self._abandoned[self.records.runner] = list(self.records.held)
+        runners = self.server._process.runners
+        ended = [name for name, other in runners.items() if not other.is_own or other.has_ended]
+        left = {name: list(other.held) for name in ended if (other := runners.pop(name)).is_own and other.held}
+        self._runner = runners[runner] = TaskRunner(self)
+        self._others.start(left)
 
     def resume(self, run: Run) -> None:
         """Run a task that was taken over."""
@@ -535,7 +515,13 @@ class Tasks:
         """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(chore)
         self._chores.add(task)
+        self._keep(task)
         task.add_done_callback(self._chore_done)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        running = self.server._process.running
+        running.add(task)
+        task.add_done_callback(running.discard)
 
     def _chore_done(self, task: asyncio.Task[None]) -> None:
         self._chores.discard(task)
@@ -545,7 +531,7 @@ class Tasks:
     @property
     def suspended(self) -> bool:
         """Whether the process is stopping and the next one continues the running tasks."""
-        return self._place is None and self.records.shared
+        return self._runner is None and self.records.shared
 
     async def drain(self, seconds: float) -> None:
         """Wait, with a timeout, until the running tasks have finished, unless they survive the end of the process.
@@ -564,19 +550,17 @@ class Tasks:
 
     def close(self) -> None:
         """Stop the running tasks; those of a durable store may be taken over from now on."""
-        if self._place is None:
+        runner, self._runner = self._runner, None
+        if runner is None or not runner.is_own:
             return
-        loop, process, _ = self._place
-        self._place = None
-        if process == os.getpid():
-            if asyncio._get_running_loop() is loop:
-                for chore in self._chores:
-                    chore.cancel()
-                self.spawn(self._stop())
-            else:
-                self._abandon()
+        if asyncio._get_running_loop() is self.runtime.loop:
+            for chore in self._chores:
+                chore.cancel()
+            self.spawn(self._stop(runner))
+        else:
+            runner.stopped = True
 
-    async def _stop(self) -> None:
+    async def _stop(self, runner: TaskRunner) -> None:
         """Stop the handlers, and release their tasks once they have cleaned up."""
         others = self._others
         jobs = [run.job for run in self.runs.values() if run.job is not None]
@@ -587,7 +571,7 @@ class Tasks:
             if jobs:
                 await asyncio.wait(jobs, timeout=_CLEAN_UP_SECONDS)
         finally:
-            self._abandon()
+            runner.stopped = True
             await others.leave()
 
     async def aclose(self) -> None:

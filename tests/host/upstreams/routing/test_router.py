@@ -15,6 +15,7 @@ from tests.host.supervised import scripted
 from trunkline import RequestFailed, Server
 from trunkline.protocol.limits import Limits
 from trunkline.server.request_state import RoundState, StateBinding
+from trunkline.server.runtime import ServerRuntime
 
 FORM = {"mode": "form", "message": "Name?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -22,6 +23,19 @@ FORM = {"mode": "form", "message": "Name?", "requestedSchema": {"type": "object"
 async def nothing() -> str:
     """Do nothing."""
     return ""
+
+
+#: Those whose state is written down, too, and was never sealed.
+SCRIPTED: dict[Server, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def unsealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open the state of scripted servers by themselves."""
+    seal = vars(ServerRuntime)["seal"].fget
+    monkeypatch.setattr(
+        ServerRuntime, "seal", property(lambda runtime: SCRIPTED.get(runtime.definition) or seal(runtime))
+    )
 
 
 class Scripted:
@@ -32,9 +46,8 @@ class Scripted:
         self.calls: list[t.CallToolRequestParams] = []
         self.server: Server = server("scripted", NEW)
         self.server.add_tool(nothing)
-        self.server.handlers["tools/call"] = self.answer
-        # Its state is written down, too, and was never sealed.
-        self.server._seal = self  # type: ignore[assignment]
+        self.server.table.handlers["tools/call"] = self.answer
+        SCRIPTED[self.server] = self
 
     async def open(self, text: str, *, binding: StateBinding) -> RoundState:
         """Return an empty state for any text."""
@@ -142,7 +155,7 @@ async def test_how_connections_are_shared_is_the_entrys_word(share: Any, tmp_pat
         seen.add(id(exchange.connection))
         return DONE
 
-    made.handlers["tools/call"] = look
+    made.table.handlers["tools/call"] = look
     entry = scripted("s", made, share=share)
     async with (
         on_stage({"s": entry}, tmp_path) as stage,
@@ -174,7 +187,7 @@ async def test_a_server_sees_only_the_capabilities_it_may_use(
         told.append(asked_for(exchange))
         return DONE
 
-    made.handlers["tools/call"] = look
+    made.table.handlers["tools/call"] = look
     entry = scripted("s", made, asks=asks)
     async with fronted(
         {"s": entry}, tmp_path, elicitation=lambda _: {}, sampling=lambda _: "x", roots=["/a"]

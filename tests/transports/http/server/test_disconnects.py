@@ -26,6 +26,7 @@ from tests.transports.http.serving_support import (
 )
 from trunkline import Context
 from trunkline.protocol.limits import Limits
+from trunkline.server.runtime import runtime_for
 
 LOUD = {t.META_LOG_LEVEL: "info"}
 
@@ -85,11 +86,11 @@ async def test_a_listener_that_disconnects_is_removed() -> None:
     workshop = Workshop()
     call = modern(workshop.asgi(), request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
     await call.message()
-    before = len(workshop.server.hub.listeners())
+    before = len(runtime_for(workshop.server).hub.listeners())
     call.hang_up()
     await call.ended()
     await asyncio.sleep(0)
-    assert (before, len(workshop.server.hub.listeners())) == (1, 0)
+    assert (before, len(runtime_for(workshop.server).hub.listeners())) == (1, 0)
 
 
 @pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])

@@ -25,6 +25,7 @@ from tests.transports.http.serving_support import (
     until,
 )
 from trunkline.protocol.limits import Limits
+from trunkline.server.runtime import runtime_for
 
 LISTEN = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="L")
 
@@ -118,7 +119,7 @@ async def test_draining_ends_the_streams_of_sessions() -> None:
     await app.drain(5)
     for stream in (*streams, old.stream):
         await stream.whole()
-    await until(lambda: not app.sessions.by_id and workshop.server.hub.listeners() == ())
+    await until(lambda: not app.sessions.by_id and runtime_for(workshop.server).hub.listeners() == ())
 
 
 async def test_closing_ends_sessions_and_streams_at_once() -> None:

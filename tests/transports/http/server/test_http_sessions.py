@@ -28,6 +28,7 @@ from tests.transports.http.serving_support import (
 from trunkline.errors import RequestFailed
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
+from trunkline.server.runtime import runtime_for
 
 FORMS: dict[str, Any] = {"elicitation": {}}
 
@@ -76,7 +77,7 @@ async def test_deleting_a_session_ends_its_streams_and_cancels_its_requests() ->
     await call.whole()
     await workshop.cancelled.wait()
     await until(lambda: not app.sessions.by_id and not app.open_responses.streams)
-    await until(lambda: workshop.server.hub.listeners() == ())
+    await until(lambda: runtime_for(workshop.server).hub.listeners() == ())
 
 
 async def test_a_refused_initialize_leaves_no_session() -> None:
@@ -87,7 +88,7 @@ async def test_a_refused_initialize_leaves_no_session() -> None:
     app = workshop.asgi()
     call = await post(app, initialize()).whole()
     assert (call.json["error"]["message"], "mcp-session-id" in call.headers) == ("not today", False)
-    await until(lambda: not app.sessions.by_id and workshop.server.hub.listeners() == ())
+    await until(lambda: not app.sessions.by_id and runtime_for(workshop.server).hub.listeners() == ())
 
 
 async def test_an_initialize_that_cannot_be_read_leaves_no_session() -> None:
@@ -444,7 +445,7 @@ async def test_without_sessions_each_request_of_a_handshake_client_is_served_alo
     unknown = await post(app, request("nope"), mcp_protocol_version=revision).whole()
     assert (opened.json["result"]["protocolVersion"], "mcp-session-id" in opened.headers) == (revision, False)
     assert (ready.status, text(called), unknown.error) == (202, "3", (200, -32601))
-    assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
+    assert (len(app.sessions.by_id), runtime_for(workshop.server).hub.listeners()) == (0, ())
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.transports.http.serving_support import (
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
+from trunkline.server.runtime import runtime_for
 
 OLDEST = HANDSHAKE_NAMES[0]
 
@@ -84,7 +85,7 @@ async def test_the_end_of_the_stream_cancels_its_requests() -> None:
     await workshop.started.wait()
     await client.close()
     await workshop.cancelled.wait()
-    await until(lambda: workshop.server.hub.listeners() == ())
+    await until(lambda: runtime_for(workshop.server).hub.listeners() == ())
 
 
 async def test_a_cancellation_is_a_message_like_any_other() -> None:
