@@ -15,7 +15,9 @@ from tests.architecture.eras import ERAS, each_era
 from tests.architecture.test_call_path import Profile, add_server
 from tests.support import run_async
 
-MAX_FILES = 16
+#: A call within a session has one file more: its routing and the session itself are rooms of their own, since any
+#: worker may serve it.
+MAX_FILES = {"stateless": 16, "handshake": 17}
 
 _HEADERS = {
     "host": "127.0.0.1:8000",
@@ -100,4 +102,4 @@ def test_one_http_call_stays_within_its_budget_of_files(era: str) -> None:
     profile = run_async(profile_http_call(era))
     path = {"transports/http/server/endpoint.py", "protocol/jsonrpc.py", "protocol/peer.py", "connection.py"}
     assert path <= profile.files
-    assert len(profile.files) <= MAX_FILES, str(profile)
+    assert len(profile.files) <= MAX_FILES[era], str(profile)
