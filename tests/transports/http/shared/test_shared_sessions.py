@@ -36,6 +36,7 @@ from tests.transports.http.shared.workers import (
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES
+from trunkline.store.interface import Appended, Commit, Step
 from trunkline.store.memory import MemoryEngine
 from trunkline.transports.http.server.sessions import worker
 
@@ -308,6 +309,55 @@ async def test_a_second_change_is_not_lost_in_the_notice_of_one_that_a_dead_work
         other.workshop.server.changed("tools")
         await settled(other)
         second = await at(client, other).listening()
+        assert (await second.message())["method"] == "notifications/tools/list_changed"
+        await over(first, second)
+
+
+async def test_one_change_with_fifty_get_streams_is_one_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet() as (one, other):
+        clients = [await SessionClient.open(one.app) for _ in range(50)]
+        streams = [
+            await at(client, worker).listening() for client, worker in zip(clients, [one, other] * 25, strict=True)
+        ]
+        await settled(one, other)
+        writes: list[str] = []
+        append_now, commit = MemoryEngine.append_now, MemoryEngine.commit
+
+        def count_append(self: MemoryEngine, log: str, data: bytes, **options: Any) -> Appended:
+            writes.append(f"append {log}")
+            return append_now(self, log, data, **options)
+
+        async def count_commit(self: MemoryEngine, *steps: Step) -> Commit:
+            writes.extend(str(step) for step in steps)
+            return await commit(self, *steps)
+
+        monkeypatch.setattr(MemoryEngine, "append_now", count_append)
+        monkeypatch.setattr(MemoryEngine, "commit", count_commit)
+        one.workshop.server.changed("tools")
+        notices = [(await stream.message())["method"] for stream in streams]
+        for worker in (one, other):
+            worker.app.open_responses._round()
+        await settled(one, other)
+        assert notices == ["notifications/tools/list_changed"] * 50
+        assert writes == ["append announcements"]
+        monkeypatch.undo()
+        await over(*streams)
+
+
+async def test_a_notice_whose_worker_died_at_once_comes_at_another_also_if_the_list_changed_again(
+    fleets: Fleets,
+) -> None:
+    async with fleets() as (one, other):
+        client = await SessionClient.open(one.app, POLLING)
+        first = await client.listening()
+        last = (await first.opening()).id
+        # The notice is written to a connection that is gone, and the worker dies before anything could be stored.
+        other.workshop.server.changed("tools")
+        await settled(one, other)
+        await one.store.aclose()
+        other.workshop.server.changed("tools")
+        await settled(other)
+        second = await at(client, other).listening(last=last)
         assert (await second.message())["method"] == "notifications/tools/list_changed"
         await over(first, second)
 
