@@ -7,7 +7,9 @@ log besides, and can be resumed: see ``sessions/streams.py``.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from trunkline.protocol.sse import encode_event
 
@@ -27,7 +29,7 @@ class Reader(Protocol):
         """Called when the response is to end after the pending events; the stream goes on."""
 
 
-class _Event(NamedTuple):
+class _Event(Struct, frozen=True, gc=False):
     data: bytes
     id: str | None = None
     retry: int | None = None

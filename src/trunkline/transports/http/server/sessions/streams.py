@@ -39,7 +39,7 @@ _EARLY = 256
 _CONTROL = b"!"
 
 
-class LoggedEvent(Struct, frozen=True, array_like=True):
+class LoggedEvent(Struct, frozen=True, array_like=True, gc=False):
     """An entry of a session's log; one without data and without a delay is no event for the client."""
 
     #: The name of the stream it belongs to; before the dash, the worker that produces it.
@@ -53,6 +53,7 @@ class LoggedEvent(Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(LoggedEvent)
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class StreamProducer(Protocol):
@@ -365,7 +366,7 @@ class LogStream(EventStream):
 class SessionLog:
     """The log of one session, and the streams of the session at this worker."""
 
-    __slots__ = ("limits", "name", "streams", "worker")
+    __slots__ = ("_bounds", "limits", "name", "streams", "worker")
 
     def __init__(self, worker: SessionWorker, key: str, limits: Limits) -> None:
         """Start without streams."""
@@ -374,6 +375,12 @@ class SessionLog:
         self.name: str = f"events:{key}"
         self.limits: Limits = limits
         self.streams: dict[str, EventStream] = {}
+        self._bounds: dict[str, Any] = {
+            "ttl": limits.log_seconds,
+            "max_entries": limits.log_events,
+            "max_bytes": limits.log_bytes,
+            "announce": self.name,
+        }
 
     @property
     def max_bytes(self) -> int:
@@ -396,7 +403,7 @@ class SessionLog:
     def append_now(self, event: LoggedEvent) -> str | None:
         """Append an event at once and return its id; None where the store must be waited for."""
         try:
-            appended = self.worker.store.append_now(self.name, msgspec.msgpack.encode(event), **self._bounds())
+            appended = self.worker.store.append_now(self.name, _encode(event), **self._bounds)
         except StoreUnavailable:
             return None
         return None if appended is None else appended.id
@@ -415,17 +422,8 @@ class SessionLog:
 
     async def append(self, event: LoggedEvent, *, patience: float | None = None) -> str:
         """Append an event and return its id."""
-        data = msgspec.msgpack.encode(event)
-        return (await self.worker.store.append(self.name, data, patience=patience, **self._bounds())).id
-
-    def _bounds(self) -> dict[str, Any]:
-        limits = self.limits
-        return {
-            "ttl": limits.log_seconds,
-            "max_entries": limits.log_events,
-            "max_bytes": limits.log_bytes,
-            "announce": self.name,
-        }
+        data = _encode(event)
+        return (await self.worker.store.append(self.name, data, patience=patience, **self._bounds)).id
 
     async def find(self, event_id: str) -> LoggedEvent | None:
         """Return the event with an id; None if it is not kept."""
