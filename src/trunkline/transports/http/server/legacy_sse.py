@@ -108,7 +108,7 @@ class LegacySseEndpoint:
         acceptor: Acceptor,
         limits: Limits,
         forward: Callable[[str, bytes, Principal | None], Awaitable[None]],
-        new_name: Callable[[], str],
+        new_name: Callable[[], Awaitable[str]],
     ) -> None:
         """Serve the two paths next to those of an endpoint.
 
@@ -152,7 +152,7 @@ class LegacySseEndpoint:
         link = LegacySseServerLink(
             Origin("sse", request.principal, None, request.client_address), self._limits.write_bytes
         )
-        name = self._new_name()
+        name = await self._new_name()
         self._links[name] = link
         root = request.scope.get("root_path", "")
         url = f"{quote(root)}{self.message_path}?session_id={name}"

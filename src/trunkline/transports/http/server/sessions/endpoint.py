@@ -105,8 +105,14 @@ class SessionEndpoint:
 
     # --- the oldest transport ----------------------------------------------------------------------------------------
 
-    def new_legacy_name(self) -> str:
-        """Return a name for a stream of the oldest transport: its worker, sealed, so that no client can make one."""
+    async def new_legacy_name(self) -> str:
+        """Return a name for a stream of the oldest transport: its worker, sealed, so that no client can make one.
+
+        Before the first client can post to another worker, this one listens for what is posted there.
+        """
+        if not self._worker.is_alone:
+            self.start()
+            await self._worker.started()
         return self._worker.ids.name_stream(self._worker.id)
 
     async def forward_legacy(self, name: str, body: bytes, principal: Principal | None) -> None:
