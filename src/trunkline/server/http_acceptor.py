@@ -55,6 +55,15 @@ class _Announcement(Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Announcement)
 
 
+def _read_announcement(body: bytes) -> _Announcement | None:
+    """Return an announcement; None for one that a worker of another version made: anything may have changed."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:
+        log.warning("an announcement of another worker cannot be read; all lists count as changed")
+        return None
+
+
 def make_worker(server: Server, *, shares_sessions: bool) -> SessionWorker:
     """Return the worker that serves the sessions of a server.
 
@@ -160,7 +169,11 @@ class ServerAcceptor:
                     for uri in sorted(listener.uris):
                         listener.resource_updated(uri)
         for body in announcements or ():
-            for notice in _decoder.decode(body).notices:
+            announced = _read_announcement(body)
+            if announced is None:
+                self.announced(None)
+                continue
+            for notice in announced.notices:
                 hub.deliver_change(notice)
 
     def notify(self, connection: AcceptedConnection, announcement: bytes | None) -> bool:
@@ -170,7 +183,7 @@ class ServerAcceptor:
         """
         assert isinstance(connection, Connection)
         assert isinstance(connection.service, _SessionConnection)
-        announced = None if announcement is None else _decoder.decode(announcement)
+        announced = None if announcement is None else _read_announcement(announcement)
         connection.service.send_announcement(announced)
         connection.flush()
         return announced is None or not announced.method

@@ -76,7 +76,9 @@ class Lifespan:
             # Retrieved here, so that asyncio does not report it as never retrieved if nothing awaits ``ready``.
             ready.exception()
         finally:
-            self.value = None
+            # It may have been entered again while this exit took its time.
+            if self.ready is ready:
+                self.value = None
 
 
 class HeldLifespans:

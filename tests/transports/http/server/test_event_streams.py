@@ -134,3 +134,36 @@ async def test_what_is_kept_of_a_session_goes_with_it() -> None:
     assert stored_bytes(app) > 0
     await client.delete().whole()
     assert stored_bytes(app) == 0
+
+
+# --- several streams at once -----------------------------------------------------------------------------------------
+
+
+async def test_a_stream_that_is_not_read_to_its_end_here_ends_no_other_one() -> None:
+    workshop = Workshop(Limits(write_bytes=2000))
+    app = workshop.asgi()
+    one, other = [await SessionClient.open(app, POLLING) for _ in range(2)]
+    waiting = one.post(tool("wait", say="hello"))
+    last = [await waiting.opening(), await waiting.event()][-1].id
+    waiting.hang_up()
+    await waiting.ended()
+    resumed = one.get(last)
+    await resumed.head()
+    flood = await other.post(tool("flood", n=20, size=1000)).whole()
+    for session in app.sessions.by_id.values():
+        session.log.sweep(0.0)
+    rest = await other.get(flood.taken()[0].id).whole()
+    assert ["result" in message for message in rest.messages] == [False] * 20 + [True]
+    workshop.proceed.set()
+    answers = [message for message in (await resumed.whole()).messages if "id" in message]
+    assert [answer["result"]["content"][0]["text"] for answer in answers] == ["done hello"]
+
+
+async def test_a_question_that_is_larger_than_the_log_fails_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    workshop = Workshop(Limits(log_bytes=50))
+    client = await SessionClient.open(workshop.asgi(), capabilities={"elicitation": {}})
+    listening = await client.listening()
+    call = await client.post(tool("ask_name"), accept="application/json").whole()
+    listening.hang_up()
+    assert call.json["result"]["isError"]
+    assert "log_bytes=50" in caplog.text

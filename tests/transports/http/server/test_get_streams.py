@@ -14,6 +14,7 @@ from tests.transports.http.serving_support import (
     SessionClient,
     Workshop,
     notification,
+    request,
     tool,
 )
 from trunkline.protocol.limits import Limits
@@ -191,3 +192,35 @@ async def test_a_response_is_not_released_without_polling_or_a_stream(revision: 
     await call.whole()
     answer = call.json if accepts else call.messages[-1]
     assert answer["result"]["content"][0]["text"] == "left False"
+
+
+async def test_a_get_stream_that_ended_before_its_first_event_leaves_the_position_of_its_client() -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi(), POLLING)
+    first = await client.listening()
+    (subscriber,) = workshop.server.subscribers()
+    subscriber.log("error", "one")
+    assert (await first.message())["params"]["data"] == "one"
+    await over(first)
+    hasty = client.get()
+    hasty.hang_up()
+    await hasty.ended()
+    third = await client.listening()
+    subscriber.log("error", "two")
+    assert (await third.message())["params"]["data"] == "two"
+    await over(third)
+
+
+async def test_a_subscription_outlives_the_state_that_was_stored_before_it() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    await client.post(request("resources/subscribe", {"uri": "note://one"})).whole()
+    (session,) = app.sessions.by_id.values()
+    await app.worker.store.delete(f"state:{session.facts.key}")
+    for level in ("error", "info"):
+        await client.post(request("logging/setLevel", {"level": level})).whole()
+    listening = await client.listening()
+    workshop.server.changed("note://one")
+    assert (await listening.message())["params"]["uri"] == "note://one"
+    await over(listening)

@@ -7,9 +7,10 @@ another worker go by that worker's channel; if no worker listens there, the clie
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -32,7 +33,14 @@ from trunkline.protocol.jsonrpc import (
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import ASSUMED_WITHOUT_HEADER, Feature, find_revision
-from trunkline.transports.http.server.asgi import Headers, HTTPException, invalid_body, session_ended, too_many
+from trunkline.transports.http.server.asgi import (
+    Headers,
+    HTTPException,
+    invalid_body,
+    session_ended,
+    too_many,
+    unavailable,
+)
 from trunkline.transports.http.server.event_stream import EventStream
 from trunkline.transports.http.server.open_responses import Challenge, OpenResponses
 from trunkline.transports.http.server.request import HttpRequest
@@ -54,6 +62,8 @@ from trunkline.transports.http.server.single_request import HandshakeRequestTran
 from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
 
 __all__ = ["SessionEndpoint"]
+
+log = logging.getLogger("trunkline.http")
 
 
 class SessionEndpoint:
@@ -133,11 +143,12 @@ class SessionEndpoint:
         """Open a session; if the answer is an error there is none."""
         await self._ready()
         origin, worker = request.origin, self._worker
-        if not self.sessions.has_room(owner_name(origin.principal, origin.address)):
+        owner = owner_name(origin.principal, origin.address)
+        if not self.sessions.has_room(owner):
             raise too_many("sessions")
         transport = SingleRequestTransport(request, self.open_responses)
-        inline = transport.run_inline if request.direct is not None else None
-        receiver = self._acceptor.accept_one(transport, None, "", inline)
+        # In a task of its own: a response that becomes a stream has the id in its head.
+        receiver = self._acceptor.accept_one(transport, None, "", None)
         receiver.message_received(incoming, origin)
         session: Session | None = getattr(receiver, "session", None)
         # A handler of `initialize` that never returns holds nothing for long.
@@ -158,9 +169,13 @@ class SessionEndpoint:
                     await worker.store.put(f"facts:{facts.key}", stored, ttl=LIFETIME)
                 headers = [(b"mcp-session-id", id.encode())]
             await transport.respond(headers, unless_error=True)
+        except BaseException:
+            transport.abort(unavailable())
+            raise
         finally:
             deadline.cancel()
         if session is not None and transport.succeeded and id not in self.sessions.by_id:
+            self.sessions.make_room(owner)
             self.sessions.open(id, facts, session, origin)
             self.open_responses.start_clock()
 
@@ -174,6 +189,8 @@ class SessionEndpoint:
             if batch is None:
                 await request.answer(202)
                 return
+            if session.closed:
+                raise session_ended()
             incoming = batch
         if session.in_flight >= self._limits.in_flight:
             raise too_many("requests in flight")
@@ -259,7 +276,7 @@ class SessionEndpoint:
         await self._ready()
         worker = self._worker
         facts = worker.ids.read(id)
-        if facts is None or self._has_ended(facts):
+        if facts is None or self._has_ended(facts) or id in self.sessions.by_id:
             return
         if facts.stored:
             stored = await worker.store.get(f"facts:{facts.key}")
@@ -402,7 +419,9 @@ class SessionEndpoint:
         resumed = WorkerMessage("resumed", session.facts.key, stream.name.encode())
         if owner == self._worker.id:
             if not self._produces(session, stream.name):
-                await self._answer_for(owner)
+                # Where the client does not keep up, the end of the stream is further on in the log.
+                if not stream.paused:
+                    await self._answer_for(owner, [stream])
             else:
                 self._resumed(resumed)
         elif await self._is_gone(owner, resumed):
@@ -415,16 +434,19 @@ class SessionEndpoint:
         return held is not None and name in held.log.streams
 
     async def _check_workers(self) -> None:
-        while any(self._reading.values()):
-            await asyncio.sleep(TURN_SECONDS)
-            for owner in [owner for owner, streams in self._reading.items() if streams and owner != self._worker.id]:
-                try:
-                    if await self._is_gone(owner, WorkerMessage("check")):
-                        await self._answer_for(owner)
-                except StoreUnavailable:
-                    break
-        self._silent.clear()
-        self._checking = None
+        try:
+            while any(self._reading.values()):
+                await asyncio.sleep(TURN_SECONDS)
+                others = [owner for owner, streams in self._reading.items() if streams and owner != self._worker.id]
+                for owner in others:
+                    try:
+                        if await self._is_gone(owner, WorkerMessage("check")):
+                            await self._answer_for(owner)
+                    except StoreUnavailable:
+                        break
+            self._silent.clear()
+        finally:
+            self._checking = None
 
     async def _is_gone(self, owner: str, message: WorkerMessage) -> bool:
         """Send a message to a worker; return whether it has been silent for longer than connections take."""
@@ -435,10 +457,13 @@ class SessionEndpoint:
         # It may be connecting again, while this worker was connected all the time.
         return now - self._silent.setdefault(owner, now) >= GRACE_SECONDS
 
-    async def _answer_for(self, owner: str) -> None:
-        """Answer the requests of a worker that is gone, whose streams are read here, with an error."""
+    async def _answer_for(self, owner: str, streams: Sequence[LogStream] | None = None) -> None:
+        """Answer the requests of a worker that is gone, whose streams are read here, with an error.
+
+        With ``streams`` the worker is there, and serves the requests of these no longer.
+        """
         reading = self._reading.get(owner, {})
-        for stream in list(reading):
+        for stream in list(reading) if streams is None else streams:
             # Removed first, so that another task does not answer it too.
             if (watched := reading.pop(stream, None)) is None:
                 continue
@@ -511,7 +536,12 @@ class SessionEndpoint:
         """Pass on an announcement: to the sessions whose GET stream is read here, and to listen streams."""
         for session in list(self.sessions.by_key.values()):
             if session.get_stream is not None:
-                session.get_stream.announced(id, body)
+                try:
+                    session.get_stream.announced(id, body)
+                except Exception:
+                    # It reads the announcement again when it is resumed; the others must hear of it now.
+                    log.exception("a session could not be notified of a change")
+                    session.get_stream.end()
         # In one process the listen streams have heard of it: all of its endpoints have one hub.
         if not (own or self._worker.is_alone):
             self._acceptor.announced(None if body is None else [body])

@@ -11,11 +11,13 @@ client one more list or read.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import NamedTuple
 
 from trunkline.errors import StoreUnavailable
 from trunkline.protocol.revisions import Feature
 from trunkline.store.interface import Put, entry_position
+from trunkline.transports.http.server.asgi import session_ended
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.sessions.facts import LIFETIME
 from trunkline.transports.http.server.sessions.session import HttpSession
@@ -102,8 +104,8 @@ class GetStream(LogStream):
         self._reading_announcements = False
         #: The notices that wait to be written: equal ones are merged.
         self._notices: set[bytes] = set()
-        #: The last entry of the log that the client has read, as the store has it; and whether it was sent
-        #: notifications since then that may not be repeated.
+        #: The last entry that the stored position names; and whether notifications that may not be repeated were sent
+        #: since it was stored.
         self._saved = ""
         self._unsaved = False
 
@@ -120,13 +122,16 @@ class GetStream(LogStream):
     async def begin(self) -> bool:
         """Acquire the turn if it is free; a client that resumes the stream acquires it in any case."""
         self._worker.turns.add(self._turn)
+        self._session.beginning += 1
         begun = False
         try:
             if await self._acquire():
                 await self._begin_reading()
                 begun = True
         finally:
+            self._session.beginning -= 1
             if not begun:
+                self._worker.turns.discard(self._turn)
                 self._leave()
                 await self.aclose()
         return begun
@@ -152,17 +157,21 @@ class GetStream(LogStream):
 
     async def wait(self) -> None:
         """Wait until it is this response's turn; checked regularly."""
-        self._session.waiting_responses.append(self._response)
+        session = self._session
+        session.waiting_responses.append(self._response)
+        released = session.turn_released = session.turn_released or asyncio.Event()
         try:
             while True:
-                await asyncio.sleep(TURN_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(released.wait(), TURN_SECONDS)
+                released.clear()
                 try:
                     if await self.begin():
                         return
                 except StoreUnavailable:
                     continue
         finally:
-            self._session.waiting_responses.remove(self._response)
+            session.waiting_responses.remove(self._response)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +186,7 @@ class GetStream(LogStream):
         self._saved = position.entry
         self._rewind(position._replace(entry="") if self._from_start else position)
         await self.start()
-        if self.ended and self._after is None:
+        if self._lost and self._after is None:
             # What followed the stored position is not kept; begin with what is.
             await self.aclose()
             self._rewind(position._replace(entry=""))
@@ -187,6 +196,8 @@ class GetStream(LogStream):
         session.log.streams[self._turn] = self
         session.standing_connection()
         await self._catch_up()
+        if session.closed:
+            raise session_ended()
         self._response.move(self)
         if Feature.STREAM_POLLING in session.features and self._after is None:
             # From here on the client has an event id to resume from.
@@ -197,8 +208,10 @@ class GetStream(LogStream):
         self._position, self.told = position
         self._pending, self.pending_bytes, self._early = [], 0, []
         self._notices.clear()
-        self.ended = self._paused = self._behind = False
+        self.ended = self._paused = self._behind = self._lost = False
         self._catching_up = True
+        # What a response that ends before its first event leaves to the next one.
+        self.last_id = self._event_id(position.entry)
 
     def _event_id(self, entry_id: str) -> str:
         # Where the log has expired the client keeps its position: ids never go back.
@@ -280,7 +293,10 @@ class GetStream(LogStream):
         self._catching_up = self._paused
 
     def _notify(self, id: str, body: bytes | None) -> None:
-        """Add the notices of an announcement; the id of the last one alone says that the client has heard of all."""
+        """Add the notices of an announcement.
+
+        Only the id of the last one names this announcement: a client that lost the connection before it gets all again.
+        """
         collected, repeatable = self._session.notices(body)
         self._unsaved = self._unsaved or not repeatable
         notices = [notice for notice in collected if notice not in self._notices]
@@ -296,17 +312,19 @@ class GetStream(LogStream):
 
     async def close(self) -> None:
         """Stop reading; release the turn, if it was acquired, and store how far the client has read."""
-        has_turn = self._turn in self._worker.turns
         if self._session.get_stream is self and not self._pending:
             self._session.told = self.told
         self._leave()
         await self.aclose()
-        if has_turn:
+        if self._turn not in self._worker.turns:
+            return
+        if self._worker.is_alone:
+            await self._release()
+        else:
             self._worker.spawn(self._release())
 
     def _leave(self) -> None:
         session = self._session
-        self._worker.turns.discard(self._turn)
         if session.log.streams.get(self._turn) is self:
             del session.log.streams[self._turn]
         if session.get_stream is self:
@@ -316,7 +334,13 @@ class GetStream(LogStream):
         """Release the turn and store how far the client has come in one step: the next response reads it."""
         last = self.last_id if self._pending else self._event_id(self._position)
         released = Put(self._turn_key, b"", 0.001, old=self._turn.encode())
-        await self._worker.store.commit(released, Put(self._position_key, last.encode(), LIFETIME))
+        try:
+            await self._worker.store.commit(released, Put(self._position_key, last.encode(), LIFETIME))
+        finally:
+            # Until then other responses do not take the turn: they would read an older position.
+            self._worker.turns.discard(self._turn)
+            if self._session.turn_released is not None:
+                self._session.turn_released.set()
 
     def save(self) -> None:
         """Store how far the client has come, if it was sent what may not be sent twice: this worker may die.
@@ -332,7 +356,7 @@ class GetStream(LogStream):
 def release_turn(worker: SessionWorker, message: WorkerMessage) -> None:
     """Release a turn that another worker waits for, if no response of this worker has it.
 
-    A turn whose taking was not answered is in the store, although its response was refused.
+    If the write that took a turn succeeded and its reply was lost, the store names a turn that no response has.
     """
     if message.body.decode() not in worker.turns:
         worker.spawn(worker.store.replace(f"get:{message.key}", message.body, b"", ttl=0.001))

@@ -43,19 +43,21 @@ class SessionRegistry:
         self._owners: dict[str, dict[HttpSession, None]] = {}
 
     def has_room(self, owner: str) -> bool:
-        """Return whether one more session can be held; if there are too many, one that is not in use is dropped.
+        """Return whether one more session can be held, perhaps in the place of one that is not in use."""
+        return len(self.by_id) < self._limits.sessions or self._dispensable(owner) is not None
 
-        It is one of the same owner, or of the owner with the most sessions: a caller that opens many loses its own.
-        """
-        if len(self.by_id) < self._limits.sessions:
-            return True
+    def make_room(self, owner: str) -> None:
+        """Drop a session that is not in use, if there are too many."""
+        if len(self.by_id) >= self._limits.sessions and (session := self._dispensable(owner)) is not None:
+            self._worker.spawn(self.remove(session))
+
+    def _dispensable(self, owner: str) -> HttpSession | None:
+        """Return the oldest idle session of an owner, or of the one with the most: who opens many loses its own."""
         most = max(self._owners.values(), key=len)
         for sessions in (self._owners.get(owner, {}), most):
-            idle = next((session for session in sessions if not session.busy), None)
-            if idle is not None:
-                self._worker.spawn(self.remove(idle))
-                return True
-        return False
+            if (idle := next((session for session in sessions if not session.busy), None)) is not None:
+                return idle
+        return None
 
     def hold(self, id: str, facts: SessionFacts, session: Session) -> HttpSession:
         """Add a session to this worker."""
@@ -92,8 +94,10 @@ class SessionRegistry:
         if revision is None:
             return None
         origin = Origin("http", facts.principal, version_headers(revision), address)
-        if not self.has_room(owner_name(origin.principal, origin.address)):
+        owner = owner_name(origin.principal, origin.address)
+        if not self.has_room(owner):
             return None
+        self.make_room(owner)
         session = Session(revision, facts.client_info, facts.capabilities, origin=origin)
         session.ready()
         return self.hold(id, facts, session)

@@ -5,20 +5,21 @@ makes the session from them, and drops it when it was not used for a while. What
 process has the store to itself, a session that is dropped has ended.
 
 Each POSTed request is a link and a connection of its own, so that two calls with one id are both answered, each on its
-own response. Messages that belong to no request go to the GET stream, and come from the standing
-connection, which exists while it is needed.
+own response. Messages that belong to no request go to the GET stream. They come from the standing connection, which
+is made on first need and closed with the session.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from trunkline.errors import StoreUnavailable
+from trunkline.errors import ConnectionLost, StoreUnavailable
 from trunkline.protocol.caller import Origin, Principal, Session, owner_name, same_principal
 from trunkline.protocol.error_codes import INTERNAL_ERROR
 from trunkline.protocol.jsonrpc import (
@@ -119,7 +120,7 @@ class SessionLink(Link):
         self._session = session
         self._limit = limit
         self.receiver: Receiver | None = None
-        #: The notifications that are sent now, while those of an announcement are made.
+        #: While the notices of an announcement are made: collects them instead of sending; otherwise None.
         self.collected: list[bytes] | None = None
 
     def attach(self, receiver: Receiver) -> None:
@@ -133,7 +134,7 @@ class SessionLink(Link):
         """
         for outbound in batch:
             if type(outbound.message) is Request:
-                self._session.outbox.push(encoded(outbound))
+                self._session.push_request(outbound, self.receiver)
             elif type(outbound.message) is Notification and (data := encoded(outbound)):
                 if self.collected is not None:
                     self.collected.append(data)
@@ -190,7 +191,7 @@ class SessionRequestTransport(HandshakeRequestTransport):
     def cancelled(self, id: RequestId, task: asyncio.Task[None] | None) -> None:
         """Called when the client has cancelled a request; the response ends once its handler has ended.
 
-        What the handler still sends meanwhile (that it needs no answer to a request of its own) goes out first.
+        Whatever the handler sends before it ends is still written, such as that a request of its own needs no answer.
         """
         if task is None or task.done():
             self.withdraw(id)
@@ -249,7 +250,7 @@ class SessionRequestTransport(HandshakeRequestTransport):
     def _send_event(self, outbound: Outbound) -> None:
         if not self.can_stream and type(outbound.message) is Request:
             # This response cannot carry a request; the GET stream is the other way to the client.
-            self._session.outbox.push(encoded(outbound))
+            self._session.push_request(outbound, self.receiver)
             return
         super()._send_event(outbound)
 
@@ -286,7 +287,9 @@ class HttpSession:
         "_requests",
         "_standing",
         "_worker",
+        "beginning",
         "changes",
+        "closed",
         "connection",
         "facts",
         "features",
@@ -302,6 +305,7 @@ class HttpSession:
         "session",
         "state",
         "told",
+        "turn_released",
         "version",
         "waiting_responses",
     )
@@ -331,10 +335,15 @@ class HttpSession:
         self.outbox: ProducedStream = ProducedStream(GET_STREAM, self.log)
         #: The GET stream of the session, if it is open at this worker.
         self.get_stream: OpenGetStream | None = None
-        #: The last announcement that the client has heard of at this worker, or that was made before the session.
+        #: The last announcement that the client heard of here; at first the last one before the session was opened.
         self.told: str = facts.since
-        #: Responses that wait until the one that is the GET stream ends.
+        #: How many responses are about to become the GET stream.
+        self.beginning: int = 0
+        #: Responses that wait until the one that is the GET stream ends; and what wakes them.
         self.waiting_responses: list[SSEResponse] = []
+        self.turn_released: asyncio.Event | None = None
+        #: Whether it is served here no longer.
+        self.closed: bool = False
         self.link: SessionLink = SessionLink(self, limits.write_bytes)
         self.connection: AcceptedConnection | None = None
         self.session: Session = session
@@ -385,12 +394,29 @@ class HttpSession:
     @property
     def busy(self) -> bool:
         """Whether a request is being served or a stream is being read."""
-        return bool(self._requests) or self.open_streams > 0
+        return bool(self._requests) or self.beginning > 0 or self.open_streams > 0
+
+    def push_request(self, outbound: Outbound, receiver: Receiver | None) -> None:
+        """Add a request of the server to the GET stream; one that the log cannot keep fails at once."""
+        data, request = encoded(outbound), outbound.message
+        if len(data) <= self.log.max_bytes or receiver is None or type(request) is not Request:
+            self.outbox.push(data)
+            return
+        error = ConnectionLost(
+            f"a request of {len(data)} bytes is larger than what a session keeps (log_bytes={self.log.max_bytes})"
+        )
+        asyncio.get_running_loop().call_soon(partial(receiver.eof_received, error, about=request.id))
 
     # --- the standing connection -------------------------------------------------------------------------------------
 
     def standing_connection(self) -> AcceptedConnection:
-        """Return the connection for messages that belong to no request; it is made when it is first needed."""
+        """Return the connection for messages that belong to no request; it is made when it is first needed.
+
+        Raises:
+            HTTPException: the session has ended here: nothing would close the connection.
+        """
+        if self.closed:
+            raise session_ended()
         if self.connection is None:
             self.connection = self._acceptor.resume(self.link, self.session, f"{self._standing}.")
         return self.connection
@@ -514,7 +540,8 @@ class HttpSession:
         store, key = self._worker.store, self._state_key
         for _ in range(_ATTEMPTS):
             stored = await store.get(key)
-            new = change(SessionState() if stored is None else msgspec.msgpack.decode(stored, type=SessionState))
+            # It may have expired where the session has no end.
+            new = change(self.state if stored is None else msgspec.msgpack.decode(stored, type=SessionState))
             data = msgspec.msgpack.encode(new)
             if await _swap(store, key, stored, data):
                 self.apply(new)
@@ -540,6 +567,7 @@ class HttpSession:
 
         Without a failure the session has ended; otherwise only this worker serves it no longer.
         """
+        self.closed = True
         for transport in list(self._requests.values()):
             transport.abort(failure or session_ended())
         self.log.close()

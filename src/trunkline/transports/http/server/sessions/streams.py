@@ -246,7 +246,7 @@ def _too_large(event: LoggedEvent, max_bytes: int) -> LoggedEvent:
 class LogStream(EventStream):
     """A stream that is read from the log, from an entry on."""
 
-    __slots__ = ("_behind", "_early", "_log", "_paused", "_position", "_subscription", "_token", "_worker")
+    __slots__ = ("_behind", "_early", "_log", "_lost", "_paused", "_position", "_subscription", "_token", "_worker")
 
     def __init__(self, name: str, log: SessionLog, *, after: str) -> None:
         """Prepare to read the events of one stream of a session after an entry; "" reads all that are kept."""
@@ -259,6 +259,8 @@ class LogStream(EventStream):
         self._behind = False
         #: Whether the client does not keep up: the log has what follows, and it is read from there later.
         self._paused = False
+        #: Whether entries were dropped before they could be read.
+        self._lost = False
         self._subscription: Subscription | None = None
         #: Names this reader: when another one begins to read the same stream, this one ends.
         self._token = self._worker.next_name()
@@ -273,6 +275,11 @@ class LogStream(EventStream):
         self._subscription = await self._worker.store.subscribe(channel, self._received, missed=self._missed)
         await self._worker.store.publish(channel, _CONTROL + f"{self.name} {self._token}".encode())
         await self._read()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the log has more than the client has read."""
+        return self._paused
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -330,6 +337,7 @@ class LogStream(EventStream):
             entries = await self._worker.store.read(self._log.name, after=self._position)
             if entries is None:
                 # Entries were dropped before they could be read; the client's own position is not kept either.
+                self._lost = True
                 self.end()
             for entry in entries or ():
                 self._entry(entry.id, entry.data)

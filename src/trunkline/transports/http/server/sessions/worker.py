@@ -228,7 +228,8 @@ class SessionWorker:
             self._joined = True
             self._attempted.set()
             if self._listener is not None and not self.is_alone:
-                # Listen streams are served before this: what was announced meanwhile is not known from what was before.
+                # Listen streams are served before this. Announcements since then cannot be told from older ones, so
+                # anything may have changed.
                 self._listener.announced(self.position, None, own=False)
             self._deliver_early()
             if not self.is_alone:
@@ -356,7 +357,7 @@ class SessionWorker:
             self._listener.message_received(message)
 
     def _inbox_received(self, data: bytes) -> None:
-        # It is read again with the next large one: the same message twice is an answer to nothing.
+        # The position stays, so that it is read again with the next large one; a second copy of an answer is ignored.
         self._message_received(data.partition(b" ")[2])
 
     async def _read_inbox(self) -> None:
@@ -468,7 +469,7 @@ class SessionWorker:
         missed = [entry for entry in entries if later(entry.id, self.position)]
         if len(missed) > MAX_RETOLD:
             missed = []
-        # Also if it is an earlier one: from an announcement that was lost with other writes nothing is read again.
+        # It may go back: from an entry that the store has lost nothing could ever be read.
         last = entries[-1].id if entries else ""
         self.position = position_before(missed[0].id) if missed else last
         if self._joined and self._listener is not None:
