@@ -422,8 +422,9 @@ class HttpSession:
         return self.connection
 
     def connect(self) -> None:
-        """Make the standing connection, unless there is one."""
-        self.standing_connection()
+        """Make the standing connection, unless there is one; a task may outlive its session, which then has none."""
+        if not self.closed:
+            self.standing_connection()
 
     def notices(self, announcement: bytes | None) -> tuple[list[bytes], bool]:
         """Return the notifications of an announcement for this client, encoded, and whether they may be repeated.
